@@ -1,8 +1,10 @@
 #include "app/boundary_text.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "app/terminal.hpp"
 
@@ -34,13 +36,21 @@ std::string why(const BoundaryRoute& boundary) {
   return text;
 }
 
+/// Where all routes take the same, as where rows stay on their device, there is nothing to say.
+bool is_of_interest(const BoundaryRoute& boundary) {
+  const auto& ms = boundary.predicted_ms;
+  return boundary.pinned ||
+         std::adjacent_find(ms.begin(), ms.end(), std::not_equal_to()) != ms.end();
+}
+
 }  // namespace
 
 void print_boundaries(const PlannedStep& planned) {
   const ParallelPlan& plan = planned.layout.plan;
-  if (planned.batch.iteration.boundaries.empty()) return;
-  std::cout << "\nbetween modules:\n";
+  bool is_first = true;
   for (const BoundaryRoute& boundary : planned.batch.iteration.boundaries) {
+    if (!is_of_interest(boundary)) continue;
+    if (std::exchange(is_first, false)) std::cout << "\nbetween modules:\n";
     const std::string what = plan.model.at(boundary.module).name + " to " +
                              plan.module_groups[boundary.group.index()].name + "  ";
     std::cout << "  " << what

@@ -72,7 +72,8 @@ Json summary_json(const observe::TraceSummary& summary) {
                                {"compute_ms", device.compute_ms},
                                {"update_ms", device.update_ms},
                                {"transfer_ms", device.transfer_ms},
-                               {"wait_ms", device.wait_ms}});
+                               {"wait_ms", device.wait_ms},
+                               {"offload_ms", device.offload_ms}});
   json["stages"] = Json::array();
   for (const auto& stage : summary.stages)
     json["stages"].push_back({{"name", stage.name},

@@ -197,6 +197,7 @@ void add_prediction(const engine::Prediction& prediction, const RunningStep& ste
   const auto fullest = static_cast<double>(metrics.promised_activation_bytes.count());
   for (const auto& report : step.reports) {
     metrics.activation_bytes = std::max(metrics.activation_bytes, report.peak_activations);
+    metrics.offloaded_bytes = std::max(metrics.offloaded_bytes, report.peak_offloaded);
     if (report.device.index() >= prediction.activations.size()) continue;
     const auto promised =
         static_cast<double>(prediction.activations[report.device.index()].count());
@@ -269,6 +270,8 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step, Ti
   for (const auto& report : step.reports) record.observed.add(report.observed);
   for (const auto& report : step.reports)
     record.events.insert(record.events.end(), report.events.begin(), report.events.end());
+  for (const auto& event : record.events)
+    if (event.action.kind == ActionKind::offload) metrics.moved_to_host_bytes += Bytes{event.bytes};
   const auto work = observe::stage_work(record.events);
   const auto devices = static_cast<std::int32_t>(state.configuration.plan.devices.size());
   const auto balance = observe::step_balance(work, devices);

@@ -67,6 +67,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   is_prepared_ = false;
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
+  offloaded_ = Bytes{};
   ready_ns_ = observe::trace_now_ns();
   const bool is_looked_at =
       options_.audience != nullptr && options_.audience->begins(iteration_->step);
@@ -165,6 +166,7 @@ void Executor::complete(const InFlight& done) {
   if (outcome.activations)
     report_.peak_activations =
         std::max(report_.peak_activations, *outcome.activations + mailbox_.held());
+  note_moved(done);
   for (Shown& shown : outcome.shown)
     options_.audience->show(observed(*done.action, std::move(shown)));
   note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
@@ -186,6 +188,19 @@ void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
   }
   report_.events.back().end_ns = ready_ns_;
   report_.events.back().cpu_ns += cpu_ns;
+  // Of rows and sums the plan knows; of what is offloaded the stage alone.
+  if (done.action != nullptr && moves_activations(done.action->kind))
+    report_.events.back().bytes = done.outcome->moved.count();
+}
+
+/// Counts what is in host memory.
+void Executor::note_moved(const InFlight& done) {
+  if (done.action == nullptr || !moves_activations(done.action->kind)) return;
+  if (done.action->kind == ActionKind::offload)
+    offloaded_ += done.outcome->moved;
+  else
+    offloaded_ -= done.outcome->moved;
+  report_.peak_offloaded = std::max(report_.peak_offloaded, offloaded_);
 }
 
 Status Executor::check_sends() {

@@ -125,6 +125,7 @@ class Executor : private Viewer {
     std::vector<GroupNorm> norms;
     std::vector<HolderHash> hashes;
     std::optional<Bytes> activations;  ///< Of the stages, after a computation.
+    Bytes moved;                       ///< To host memory, or back from it.
     std::vector<Shown> shown;          ///< In host memory.
   };
   /// Work that was launched.
@@ -154,6 +155,9 @@ class Executor : private Viewer {
   Work send_content(const Action& action);
   Work receive_content(const Action& action);
   Work take_sums(const Action& action);
+  Work move_activations(const Action& action);
+  Bytes held_by_stages() const;
+  void note_moved(const InFlight& done);
   Work measure(GroupId group);
   std::shared_ptr<at::Tensor> take(Arrival::Key key);
   Work update(const Action& action);
@@ -199,6 +203,7 @@ class Executor : private Viewer {
   std::vector<Shown>* shown_ = nullptr;  ///< Of the work that runs.
   std::int64_t ready_ns_ = 0;
   bool is_prepared_ = false;     ///< Of this iteration `commit` was reached.
+  Bytes offloaded_;              ///< In host memory.
   std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.
   Prepared prepared_;
   std::optional<Decision> decision_;

@@ -103,11 +103,11 @@ Executor::Work Executor::work_of(const Action& action) {
       return [this, &action](Outcome& outcome) {
         shown_ = &outcome.shown;
         Status status = compute(action);
-        Bytes activations;
-        for (const auto& [id, program] : stages_) activations += program->activations();
-        outcome.activations = activations;
+        outcome.activations = held_by_stages();
         return status;
       };
+    case ActionKind::offload:
+    case ActionKind::fetch: return move_activations(action);
     case ActionKind::send:
     case ActionKind::send_gradient: return send(action);
     case ActionKind::receive:
@@ -128,6 +128,25 @@ Executor::Work Executor::work_of(const Action& action) {
     case ActionKind::optimizer_step: return update(action);
   }
   return [](Outcome&) -> Status { return Done{}; };
+}
+
+Bytes Executor::held_by_stages() const {
+  Bytes held;
+  for (const auto& [id, program] : stages_) held += program->activations();
+  return held;
+}
+
+Executor::Work Executor::move_activations(const Action& action) {
+  return [this, &action](Outcome& outcome) -> Status {
+    const PartKey part{action.microbatch, action.part};
+    StageProgram& program = stage(action.stage);
+    const auto moved = action.kind == ActionKind::offload ? program.offload(part, device_)
+                                                          : program.fetch(part, device_);
+    if (!moved.ok()) return moved.error();
+    outcome.moved = moved.value();
+    outcome.activations = held_by_stages();
+    return Done{};
+  };
 }
 
 Status Executor::compute(const Action& action) {

@@ -82,6 +82,10 @@ Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) 
     if (plan.messages[i].source.stage == id_) outgoing_[source_part(id)].push_back(id);
     if (plan.messages[i].destination.stage == id_) incoming_[destination_part(id)].push_back(id);
   }
+  for (const auto& list : plan.actions)
+    for (const Action& action : list)
+      if (action.kind == ActionKind::offload && action.stage == id_)
+        offloaded_.insert({action.microbatch, action.part});
   return Done{};
 }
 
@@ -91,6 +95,7 @@ void ModelStage::abandon() {
   auxiliary_.clear();
   incoming_.clear();
   outgoing_.clear();
+  offloaded_.clear();
   activations_ = Bytes{};
 }
 
@@ -158,6 +163,8 @@ Status ModelStage::forward(PartKey part) {
   flight.outputs.assign(runs_.size(), at::Tensor{});
   flight.auxiliary.assign(runs_.size(), nullptr);
   const CountMemory count;
+  std::optional<SavedTensors::Collect> collect;
+  if (offloaded_.contains(part)) collect.emplace(flight.saved.emplace());
   for (std::size_t i = 0; i < runs_.size(); ++i) {
     auto output = run_layers(i, part, flight);
     if (!output.ok()) return std::move(output).error();
@@ -166,6 +173,7 @@ Status ModelStage::forward(PartKey part) {
         ends_module(runs_[i]))
       losses_.emplace_back(part, flight.outputs[i].detach());
   }
+  collect.reset();
   hold(flight, count.bytes());
   if (viewer_ != nullptr) show_outputs(flight);
   flight.unsent = outgoing_[part].size();
@@ -250,6 +258,7 @@ Status ModelStage::run_backward(PartKey part) {
   flight.outputs.clear();
   flight.auxiliary.clear();
   flight.gradients.clear();
+  flight.saved.reset();
   // Nobody asks for the gradient of these. Others wait for `gradient_for`.
   std::erase_if(flight.arrived,
                 [&](const auto& entry) { return !iteration_->at(entry.first).has_backward; });
@@ -264,6 +273,9 @@ Status ModelStage::backward(PartKey part) { return run_backward(part); }
 
 Status ModelStage::backward_input(PartKey part) {
   Flight& flight = this->flight(part);
+  // Weight gradients that wait are added to the very parameters that a forward has saved.
+  if (flight.saved)
+    return Error{Errc::internal, "gradients of an offloaded part are not taken apart", {}, {}};
   flight.deferred = std::make_shared<kernels::DeferredGradients>();
   const kernels::DeferWeightGradients guard(flight.deferred);
   return run_backward(part);
@@ -285,6 +297,24 @@ Status ModelStage::backward_weight(PartKey part) {
 
 Status ModelStage::recompute(PartKey) {
   return Error{Errc::unavailable, "this stage keeps its activations and cannot recompute", {}, {}};
+}
+
+Result<Bytes> ModelStage::offload(PartKey part, Device& device) {
+  Flight& flight = this->flight(part);
+  if (!flight.saved)
+    return Error{Errc::internal, "a part is to be offloaded before its forward", {}, {}};
+  const Bytes moved = flight.saved->offload(device);
+  hold(flight, -moved.count());
+  return moved;
+}
+
+Result<Bytes> ModelStage::fetch(PartKey part, Device& device) {
+  Flight& flight = this->flight(part);
+  if (!flight.saved)
+    return Error{Errc::internal, "a part is to be fetched that is not in host memory", {}, {}};
+  const Bytes moved = flight.saved->fetch(device);
+  hold(flight, moved.count());
+  return moved;
 }
 
 Result<at::Tensor> ModelStage::gradient_for(MessageId id) {

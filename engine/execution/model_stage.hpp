@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
 #include "engine/execution/packing.hpp"
+#include "engine/execution/saved_tensors.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/state/state_store.hpp"
 #include "kernels/deferred_gradients.hpp"
@@ -40,6 +42,8 @@ class ModelStage final : public StageProgram {
   Status backward_input(PartKey part) override;
   Status backward_weight(PartKey part) override;
   Status recompute(PartKey part) override;
+  Result<Bytes> offload(PartKey part, Device& device) override;
+  Result<Bytes> fetch(PartKey part, Device& device) override;
   void accept_rows(MessageId message, at::Tensor rows) override;
   Result<at::Tensor> rows_for(MessageId message) override;
   void accept_gradient(MessageId message, at::Tensor gradient) override;
@@ -63,7 +67,8 @@ class ModelStage final : public StageProgram {
     /// Per run: what its layers add to the loss.
     std::vector<std::shared_ptr<models::AuxiliaryLosses>> auxiliary;
     std::shared_ptr<kernels::DeferredGradients> deferred;
-    std::size_t unsent = 0;  ///< Outgoing messages whose rows have not been asked for.
+    std::optional<SavedTensors> saved;  ///< Where the part is offloaded: by autograd, of it.
+    std::size_t unsent = 0;             ///< Outgoing messages whose rows have not been asked for.
     Bytes activations;
   };
 
@@ -106,6 +111,7 @@ class ModelStage final : public StageProgram {
   Viewer* viewer_ = nullptr;  ///< None: nobody looks.
   std::map<PartKey, std::vector<MessageId>> incoming_;
   std::map<PartKey, std::vector<MessageId>> outgoing_;
+  std::set<PartKey> offloaded_;  ///< Parts that the plan has in host memory for a while.
   std::map<PartKey, Flight> flights_;
   std::vector<std::pair<PartKey, at::Tensor>>
       losses_;  ///< Of samples; nobody looks into them here.

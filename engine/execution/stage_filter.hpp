@@ -25,6 +25,10 @@ class StageFilter : public StageProgram {
   Status backward_input(PartKey part) override { return inner_->backward_input(part); }
   Status backward_weight(PartKey part) override { return inner_->backward_weight(part); }  ///< So.
   Status recompute(PartKey part) override { return inner_->recompute(part); }
+  Result<Bytes> offload(PartKey part, Device& device) override {
+    return inner_->offload(part, device);
+  }
+  Result<Bytes> fetch(PartKey part, Device& device) override { return inner_->fetch(part, device); }
   void accept_rows(MessageId message, at::Tensor rows) override {
     inner_->accept_rows(message, std::move(rows));
   }

@@ -25,6 +25,8 @@
 
 namespace troupe::engine {
 
+class Device;
+
 /// A part of a microbatch: what goes forward together and has an autograd graph of its own.
 struct PartKey {
   MicrobatchId microbatch;
@@ -67,6 +69,18 @@ class StageProgram {
   virtual Status backward_weight(PartKey part) = 0;  ///< Weight gradients alone, behind it.
   /// Forward again from the kept input, before a backward of the same part.
   virtual Status recompute(PartKey part) = 0;
+
+  /// Between forward and backward of a part: what it keeps goes to host memory, by `device`.
+  /// Returns the bytes that the device has no more. A stage that cannot leaves both out. Errors:
+  /// unavailable: it cannot; internal: no forward of the part came before.
+  virtual Result<Bytes> offload(PartKey /*part*/, Device& /*device*/) {
+    return Error{Errc::unavailable, "a stage of the user's own keeps its activations on the device",
+                 "scheduler.offload_encoders", "write \"off\", or have the stage offload"};
+  }
+  /// The same bytes come back, behind `offload` of the part.
+  virtual Result<Bytes> fetch(PartKey /*part*/, Device& /*device*/) {
+    return Error{Errc::unavailable, "a stage of the user's own has nothing in host memory", {}, {}};
+  }
 
   /// Rows [message.rows, message.width] of a message whose destination is this stage.
   virtual void accept_rows(MessageId message, at::Tensor rows) = 0;

@@ -47,6 +47,7 @@ Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
 
 struct Largest {
   double bytes = 0;
+  double offloaded = 0;  ///< Of these.
   std::size_t microbatch = 0;
 };
 
@@ -54,10 +55,12 @@ Largest largest_of(const std::vector<Microbatch>& microbatches,
                    const scheduler::SimulationCosts& costs, StageId stage) {
   Largest largest;
   for (std::size_t m = 0; m < microbatches.size(); ++m) {
-    double bytes = 0;
-    for (const auto& part : microbatches[m].parts)
+    double bytes = 0, offloaded = 0;
+    for (const auto& part : microbatches[m].parts) {
       bytes += costs.activation_bytes(stage, part.samples);
-    if (bytes > largest.bytes) largest = {bytes, m};
+      if (costs.offloaded_bytes) offloaded += costs.offloaded_bytes(stage, part.samples);
+    }
+    if (bytes > largest.bytes) largest = {bytes, offloaded, m};
   }
   return largest;
 }
@@ -128,6 +131,30 @@ scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
   return costs;
 }
 
+scheduler::SimulationCosts with_offloading(scheduler::SimulationCosts costs,
+                                           const ParallelPlan& plan,
+                                           std::span<const SampleShape> units) {
+  const auto flow = std::make_shared<const scheduler::RowFlow>(plan.model, units);
+  costs.offloaded_bytes = [flow, &plan, activations = costs.activation_bytes,
+                           element = costs.bytes_per_element](
+                              StageId stage, const std::vector<std::int32_t>& part) {
+    if (plan.is_llm(stage)) return 0.0;
+    double outputs = 0;
+    for (const LayerRun& run : plan.at(stage).runs) {
+      const ModuleSpec& module = plan.model.at(run.module);
+      const bool ends = run.layers.end == static_cast<std::int32_t>(module.layers.size());
+      TokenCount rows = 0;
+      for (const std::int32_t unit : part)
+        if (flow->wants_gradient(run.module, run.layers.end, unit))
+          rows += ends ? flow->output(run.module, unit) : flow->hidden(run.module, unit);
+      outputs += static_cast<double>(rows) *
+                 static_cast<double>(ends ? module.output_width : module.hidden_width);
+    }
+    return std::max(0.0, activations(stage, part) - outputs * element / plan.at(stage).grid.cp);
+  };
+  return costs;
+}
+
 std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                                  Bytes device_memory, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms) {
@@ -155,7 +182,8 @@ Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
     const Room room = room_beside(plan, costs, device_memory, stage);
     if (largest.bytes > room.bytes)
       return too_large(largest, room.bytes, stage, plan.pipeline_of(stage));
-    const double fits = largest.bytes > 0 ? room.bytes / room.stages / largest.bytes : kMany;
+    const double kept = largest.bytes - largest.offloaded;
+    const double fits = kept > 0 ? (room.bytes / room.stages - largest.offloaded) / kept : kMany;
     bounds.push_back(std::max(1, static_cast<std::int32_t>(std::min(fits, kMany))));
   }
   return bounds;

@@ -25,6 +25,12 @@ scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
                                               const ParallelPlan& plan,
                                               std::span<const SampleShape> units);
 
+/// The costs with what encoders offload: of what a part keeps all but its outputs, from which its
+/// backward begins. `units`: samples, then pieces.
+scheduler::SimulationCosts with_offloading(scheduler::SimulationCosts costs,
+                                           const ParallelPlan& plan,
+                                           std::span<const SampleShape> units);
+
 /// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
 /// on every llm stage of the pipeline as many such microbatches as stages follow must fit beside
 /// the device's state. Bytes are taken as proportional to work. None: no stage keeps anything.
@@ -33,7 +39,8 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::Simu
                                  const std::vector<std::int32_t>& samples, double llm_ms);
 
 /// Per stage: how many of its largest microbatch fit what state leaves of its device, which the
-/// device's stages share evenly; at least 1.
+/// device's stages share evenly; at least 1. Of what is offloaded (`with_offloading`) one
+/// microbatch counts: others are in host memory.
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.

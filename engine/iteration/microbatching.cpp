@@ -89,6 +89,8 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   const auto samples = scheduler::SampleSums(costs_->model, units.shapes()).of(plan_);
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
+  if (options_.offload_encoders)
+    work.costs = with_offloading(std::move(work.costs), plan_, units.shapes());
   if (bounds_memory()) work.bound_costs = with_arriving_rows(work.costs, plan_, units.shapes());
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value());
@@ -119,6 +121,7 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
     input.pieces = work.pieces;
   input.microbatches = std::move(microbatches);
   input.schedule = options_.schedule;
+  input.offload_encoders = options_.offload_encoders;
   input.max_in_flight = in_flight_bounds();
   if (input.max_in_flight.empty() && bounds_memory()) {
     auto bounds = memory_bounds(plan_, work.bound_costs, costs_->device_memory, input.microbatches);

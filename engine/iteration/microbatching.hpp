@@ -50,6 +50,7 @@ struct MicrobatchingOptions {
   std::int64_t evaluations = 200;
   std::int32_t max_in_flight = 0;      ///< Per stage; 0: as the schedule likes.
   bool adaptive_correction = false;    ///< Predictions follow what `learn` is told.
+  bool offload_encoders = false;       ///< `scheduler.offload_encoders`: their activations.
   std::optional<Route> boundary = {};  ///< Of all boundaries; none: the one that takes least.
 };
 

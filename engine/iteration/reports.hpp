@@ -108,11 +108,12 @@ struct DeviceReport {
   Bytes peak_received;        ///< Largest sum of posted and not yet used receives.
   double stall_ms = 0;        ///< Its optimizer step waited so long for a checkpoint to be copied.
   observers::Tally observed;  ///< Of all devices of its node.
+  Bytes peak_offloaded = {};  ///< Of activations, in host memory meanwhile.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {
     return f(x.step, x.epoch_number, x.device, x.events, x.hashes, x.peak_activations,
-             x.peak_received, x.stall_ms, x.observed);
+             x.peak_received, x.stall_ms, x.observed, x.peak_offloaded);
   }
 };
 

@@ -14,6 +14,9 @@ namespace troupe::engine {
 
 namespace {
 
+/// What a bus of sixteen lanes (PCIe 4.0) carries in practice.
+constexpr double kHostGigabytesPerS = 25;
+
 /// Of the smallest GPU here, shared by as many devices as meet on one; 0 where there is none, as on
 /// a head beside its nodes.
 double gpu_memory(int devices) {
@@ -75,6 +78,8 @@ scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::Devi
   speeds.reduce_gigabytes_per_s = bandwidth / 3;
   speeds.optimizer_elements_per_s = bandwidth * 1e9 / 28;
   speeds.optimizer_group_ms = options.launch_ms;
+  // A copy reads and writes; a device with memory of its own is behind a bus.
+  speeds.host = {options.launch_ms, std::min(bandwidth / 2, kHostGigabytesPerS)};
   return profile;
 }
 

@@ -66,7 +66,8 @@ Json json_of(const scheduler::DeviceSpeeds& speeds) {
             {"network", json_of(speeds.network)},
             {"reduce_gigabytes_per_s", speeds.reduce_gigabytes_per_s},
             {"optimizer_elements_per_s", speeds.optimizer_elements_per_s},
-            {"optimizer_group_ms", speeds.optimizer_group_ms}};
+            {"optimizer_group_ms", speeds.optimizer_group_ms},
+            {"host", json_of(speeds.host)}};
   if (speeds.origin == CostOrigin::measured) made["links"] = kMeasuredLinks;  // Not read back.
   return made;
 }
@@ -155,6 +156,7 @@ scheduler::DeviceSpeeds read_speeds(const Reader& entry) {
   speeds.reduce_gigabytes_per_s = entry.at("reduce_gigabytes_per_s").number();
   speeds.optimizer_elements_per_s = entry.at("optimizer_elements_per_s").number();
   speeds.optimizer_group_ms = entry.at("optimizer_group_ms").number();
+  if (entry.has("host")) speeds.host = entry.at("host").link();  // Older files lack it.
   return speeds;
 }
 

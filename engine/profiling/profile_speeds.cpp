@@ -1,6 +1,7 @@
 #include "engine/profiling/profile_speeds.hpp"
 
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -144,6 +145,27 @@ double reduce_gigabytes_per_s(const JobSetup& setup, QuietWatch& watch) {
   return static_cast<double>(sum.nbytes()) / (std::max(ms, 1e-6) * 1e6);
 }
 
+/// Milliseconds of copying so many bytes to host memory and back, half of them each way.
+double host_copy_ms(const JobSetup& setup, std::int64_t bytes, QuietWatch& watch) {
+  const bool on_host = setup.layers.device.is_cpu();
+  const auto options = at::TensorOptions().dtype(at::kByte);
+  const at::Tensor rows = at::zeros({bytes}, options.device(setup.layers.device));
+  const at::Tensor host = at::zeros({bytes}, options.pinned_memory(!on_host));
+  return quiet_ms(watch,
+                  [&] {
+                    host.copy_(rows);
+                    rows.copy_(host);
+                  }) /
+         2;
+}
+
+scheduler::LinkSpeed measure_host(const JobSetup& setup, QuietWatch& watch) {
+  constexpr std::int64_t kSmall = 64, kLarge = std::int64_t{1} << 24;
+  const double small = host_copy_ms(setup, kSmall, watch);
+  const double large = host_copy_ms(setup, kLarge, watch);
+  return {small, static_cast<double>(kLarge) / (std::max(1e-6, large - small) * 1e6)};
+}
+
 }  // namespace
 
 Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch& watch) {
@@ -164,6 +186,7 @@ Result<scheduler::DeviceSpeeds> measure_speeds(const JobSetup& setup, QuietWatch
     speeds.optimizer_elements_per_s = update_elements_per_s(setup, kTensors, kSmall, small, watch);
     speeds.optimizer_group_ms = small;
     speeds.reduce_gigabytes_per_s = reduce_gigabytes_per_s(setup, watch);
+    speeds.host = measure_host(setup, watch);
   } catch (const c10::Error& error) {
     return Error{Errc::internal, "LibTorch: " + error.msg(), "profile", {}};
   }

@@ -61,6 +61,20 @@ std::vector<Error> recomputation_problems(const job::Job& job) {
            "choose a schedule that takes both gradients at once: scheduler.schedule = \"1f1b\""}};
 }
 
+/// Without phases a backward soon follows its forward, and a device would move what it is about to
+/// need.
+std::vector<Error> offload_problems(const job::Job& job) {
+  const auto& name = job.scheduler.schedule;
+  if (job.scheduler.offload_encoders == "off" ||
+      scheduler::has_phases(schedules::find_schedule(name)))
+    return {};
+  return {{Errc::invalid_argument,
+           "scheduler.offload_encoders: '" + name +
+               "' has no phases in which an encoder's activations are of no use to it",
+           "scheduler.offload_encoders",
+           "write \"off\", or choose scheduler.schedule = \"three-phase\" or \"dip\""}};
+}
+
 data::DataOptions data_options(const job::Job& job) {
   data::DataOptions options;
   for (const auto& source : job.data.sources)
@@ -81,8 +95,8 @@ data::DataOptions data_options(const job::Job& job) {
 
 std::vector<Error> setup_problems(const job::Job& job) {
   auto problems = models::graph_problems(job.modules);
-  for (auto& found :
-       {feeding_problems(job), data::problems_of(data_options(job)), recomputation_problems(job)})
+  for (auto& found : {feeding_problems(job), data::problems_of(data_options(job)),
+                      recomputation_problems(job), offload_problems(job)})
     for (const auto& problem : found)
       // A size that breaks both the model and its data is told once.
       if (std::none_of(problems.begin(), problems.end(), [&](const Error& told) {
@@ -183,6 +197,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                            job.balancer.evaluations,
                            job.scheduler.max_in_flight,
                            job.balancer.adaptive_correction,
+                           job.scheduler.offload_encoders != "off",
                            pinned_route(job.scheduler)};
   return options;
 }

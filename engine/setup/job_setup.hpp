@@ -55,7 +55,7 @@ struct JobSetup {
 /// Everything about the model, and about the model and its data, that keeps a job from being
 /// prepared: `models::graph_problems`, `data::problems_of`, models that the data part cannot feed
 /// (a vocabulary smaller than the tokenizer's), and activations that are to be recomputed under a
-/// schedule that keeps them. Empty: it can be prepared.
+/// schedule that keeps them, or offloaded under one without phases. Empty: it can be prepared.
 std::vector<Error> setup_problems(const job::Job& job);
 
 /// Errors: the first of `setup_problems`.

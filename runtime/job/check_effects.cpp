@@ -174,6 +174,18 @@ void warn_of_warm_up(const Job& job, Findings& findings) {
                    "lower it, or train longer");
 }
 
+void warn_of_offloading(const Job& job, Findings& findings) {
+  if (job.scheduler.offload_encoders == "off") return;
+  const bool trains = std::any_of(job.modules.begin(), job.modules.end(), [](const auto& module) {
+    return module.kind != ModuleKind::llm && !module.freeze;
+  });
+  if (!trains)
+    findings.warn_at("scheduler.offload_encoders",
+                     "scheduler.offload_encoders has no effect: no encoder or projector trains, so "
+                     "that none keeps activations",
+                     "remove it, or train one: freeze = false");
+}
+
 void warn_of_later_layouts(const Job& job, Findings& findings) {
   const auto& duration = job.train.duration;
   if (duration.unit != DurationUnit::steps) return;
@@ -199,6 +211,7 @@ void check_effects(const Job& job, Findings& findings) {
   warn_of_boundary(job, findings);
   warn_of_microbatches(job, findings);
   warn_of_warm_up(job, findings);
+  warn_of_offloading(job, findings);
   warn_of_later_layouts(job, findings);
 }
 

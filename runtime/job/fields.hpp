@@ -80,6 +80,7 @@ void describe_scheduler(V& v, S& x, const std::vector<std::string>& schedules) {
   v.word("schedule", x.schedule, schedules);
   v.input_path("profile", x.profile);
   v.integer("max_in_flight", x.max_in_flight, {0, 1'000'000});
+  v.word("offload_encoders", x.offload_encoders, kOffloads);
   v.word("boundary", x.boundary, kBoundaries);
 }
 

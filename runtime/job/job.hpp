@@ -134,6 +134,9 @@ struct Scheduler {
   /// Microbatches in flight per stage at most, which bounds eager forwards; 0: as the schedule
   /// likes. A schedule that cannot do with so few is refused.
   std::int32_t max_in_flight = 0;
+  /// What encoders have in host memory between the phases of a schedule of phases: "off", nothing;
+  /// or "activations", what forwards keep for backwards that do not follow at once.
+  std::string offload_encoders = "off";
   /// How rows go from one module to the next where both have replicas or grids of their own:
   /// "direct", "leader", "gather-scatter", or "auto", the one that is predicted to take least.
   std::string boundary = "auto";

@@ -127,6 +127,10 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"scheduler.max_in_flight",
      "Microbatches that a stage may hold at once; 0: as the schedule "
      "likes."},
+    {"scheduler.offload_encoders",
+     "What encoders have in host memory between their phases (three-phase, dip): activations, "
+     "which "
+     "go there behind a forward and come back before the backward. Parameters and moments stay."},
     {"scheduler.boundary",
      "How rows go from encoders to the llm: from all ranks to all that need them, from one rank to "
      "one and on inside its stage, or gathered on one device and scattered; auto: what is "

@@ -67,7 +67,9 @@ const std::vector<ChartPlan>& further_plans() {
       {"Imbalance of stages", "largest / mean work, measured", {{"imbalance", "stages"}}, 1, false},
       {"Memory: activations",
        "MB on the fullest device",
-       {{"activation_bytes", "measured"}, {"promised_activation_bytes", "promised by the plan"}},
+       {{"activation_bytes", "measured"},
+        {"promised_activation_bytes", "promised by the plan"},
+        {"offloaded_bytes", "in host memory"}},
        1e-6},
       {"Memory: held for deferral", "MB", {{"held_bytes", "rows that wait"}}, 1e-6},
       {"Rows held for deferral", "rows", {{"held_rows", "most at a time"}}},
@@ -192,6 +194,7 @@ constexpr Part kParts[]{
     {"compute_ms", "computing", "k-forward"},
     {"update_ms", "reducing gradients, optimizer", "k-reduce"},
     {"transfer_ms", "sending", "k-transfer"},
+    {"offload_ms", "activations to host memory and back", "k-offload"},
     {"wait_ms", "waiting for other stages", "k-wait"},
     {"data_wait_ms", "waiting for data", "k-data"},
     {"plan_wait_ms", "waiting for planning", "k-plan"},
@@ -352,7 +355,8 @@ std::string further_charts(const RunRecord& run) {
     for (const auto& curve : plan.curves) gallery.skip(curve.key);
   // Drawn as parts of a step's time, where there were enough steps for that.
   if (metrics.steps.size() >= 3)
-    for (const auto* key : {"compute_ms", "update_ms", "transfer_ms", "wait_ms"}) gallery.skip(key);
+    for (const auto* key : {"compute_ms", "update_ms", "transfer_ms", "offload_ms", "wait_ms"})
+      gallery.skip(key);
   for (const auto& plan : further_plans()) gallery.add(plan);
   for (const auto& plan : phase_plans(metrics)) gallery.add(plan);
   gallery.add_others();

@@ -53,6 +53,7 @@ StepTimes step_times(std::span<const TraceEvent> events, std::int32_t device_cou
       case TimeKind::update: times.update_ms += ms; break;
       case TimeKind::transfer: times.transfer_ms += ms; break;
       case TimeKind::wait: times.wait_ms += ms; break;
+      case TimeKind::offload: times.offload_ms += ms; break;
     }
   }
   return times;

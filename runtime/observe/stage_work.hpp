@@ -51,11 +51,12 @@ struct StepTimes {
   double update_ms = 0;    ///< Summing gradients, and the optimizer.
   double transfer_ms = 0;  ///< Handing bytes over.
   double wait_ms = 0;      ///< For rows and gradients of other stages, and for COMMIT.
+  double offload_ms = 0;   ///< Moving activations to host memory and back.
 
   friend bool operator==(const StepTimes&, const StepTimes&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, StepTimes& x) {
-    return f(x.compute_ms, x.update_ms, x.transfer_ms, x.wait_ms);
+    return f(x.compute_ms, x.update_ms, x.transfer_ms, x.wait_ms, x.offload_ms);
   }
 };
 

@@ -58,6 +58,7 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"update_ms", metrics.times.update_ms},
                {"transfer_ms", metrics.times.transfer_ms},
                {"wait_ms", metrics.times.wait_ms},
+               {"offload_ms", metrics.times.offload_ms},
                {"nodes", metrics.nodes},
                {"epoch_number", metrics.epoch_number},
                {"profile_step_ms", metrics.profile_step_ms},
@@ -86,6 +87,10 @@ std::string metrics_line(const StepMetrics& metrics) {
   // A peak that nobody knows gives no share of it.
   if (metrics.work.flops > 0) line["tflops_per_device"] = metrics.tflops_per_device();
   if (metrics.mfu() > 0) line["mfu"] = metrics.mfu();
+  if (metrics.moved_to_host_bytes > Bytes{}) {
+    line["offloaded_bytes"] = metrics.offloaded_bytes.count();
+    line["moved_to_host_bytes"] = metrics.moved_to_host_bytes.count();
+  }
   if (!metrics.skipped.empty()) line["skipped"] = metrics.skipped;
   return one_line(line);
 }

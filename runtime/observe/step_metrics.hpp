@@ -89,6 +89,8 @@ struct StepMetrics {
   Bytes held_bytes;                 ///< Their bytes.
   Bytes activation_bytes;           ///< Most on one device, rows that wait included.
   Bytes promised_activation_bytes;  ///< What the plan said of it.
+  Bytes offloaded_bytes;            ///< Of activations, most of one device in host memory.
+  Bytes moved_to_host_bytes;        ///< Of all devices, the step over.
   /// Largest ratio of a device's activations to what the plan said of that device; those with less
   /// than a tenth of the fullest are left out. 0: nothing was predicted.
   double activations_over_promise = 0;
@@ -115,8 +117,9 @@ struct StepMetrics {
              x.data_wait_ms, x.times, x.work, x.nodes, x.epoch_number, x.profile_step_ms,
              x.calibrated_step_ms, x.imbalance_in_order, x.imbalance_planned, x.deferred_samples,
              x.held_rows, x.held_bytes, x.activation_bytes, x.promised_activation_bytes,
-             x.activations_over_promise, x.corrected_shapes, x.skipped_steps, x.bad_samples,
-             x.checkpoint_stall_ms, x.checkpoint_ms, x.phases, x.skipped);
+             x.offloaded_bytes, x.moved_to_host_bytes, x.activations_over_promise,
+             x.corrected_shapes, x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms,
+             x.checkpoint_ms, x.phases, x.skipped);
   }
 };
 

@@ -185,7 +185,8 @@ std::vector<LaneTimes> lane_times(const Timeline& timeline) {
     switch (time_kind(interval.kind)) {
       case TimeKind::compute: (forward ? lane.forward_ms : lane.backward_ms) += duration; break;
       case TimeKind::update: lane.update_ms += duration; break;
-      case TimeKind::transfer: lane.transfer_ms += duration; break;
+      case TimeKind::transfer:
+      case TimeKind::offload: lane.transfer_ms += duration; break;
       case TimeKind::wait: continue;
     }
     acted[static_cast<std::size_t>(interval.lane)] += duration;

@@ -79,7 +79,7 @@ struct LaneTimes {
   double forward_ms = 0;   ///< Recomputation included.
   double backward_ms = 0;  ///< Input and weight gradients.
   double update_ms = 0;    ///< Reductions and optimizer.
-  double transfer_ms = 0;  ///< Handing bytes over.
+  double transfer_ms = 0;  ///< Handing bytes over, to host memory and from it included.
   double wait_ms = 0;  ///< In a receive or commit, or between two actions, up to the span's end.
 
   friend bool operator==(const LaneTimes&, const LaneTimes&) = default;

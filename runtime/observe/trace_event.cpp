@@ -49,6 +49,8 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::send_gradient:
     case ActionKind::send_content:
     case ActionKind::reduce_send: return TimeKind::transfer;
+    case ActionKind::offload:
+    case ActionKind::fetch: return TimeKind::offload;
     case ActionKind::receive:
     case ActionKind::receive_gradient:
     case ActionKind::receive_content:

@@ -21,7 +21,7 @@ struct TraceEvent {
   Action action;  ///< Of messages too with stage, microbatch and part: see trace_event().
   std::int64_t begin_ns = 0;  ///< When the device turned to the action, waiting included.
   std::int64_t end_ns = 0;    ///< >= begin_ns.
-  std::int64_t bytes = 0;     ///< Moved or reduced; 0 for compute.
+  std::int64_t bytes = 0;     ///< Moved; 0 for compute, and for what was offloaded on paper.
   std::int64_t cpu_ns = 0;  ///< Processor time of the device's thread; leaves out what others take.
   /// >= 0.
   std::int64_t duration_ns() const { return end_ns - begin_ns; }
@@ -64,6 +64,7 @@ enum class TimeKind : std::uint8_t {
   compute,   ///< Forward, backward, recompute: the work that a bubble is measured against.
   update,    ///< Summing gradients, optimizer step.
   transfer,  ///< Handing bytes over; does not wait.
+  offload,   ///< Moving activations to host memory and back.
   wait,      ///< Waiting for rows, gradients, or COMMIT.
 };
 TimeKind time_kind(ActionKind kind);  ///< As reports count it.

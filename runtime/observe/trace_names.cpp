@@ -31,6 +31,8 @@ std::string_view short_name(ActionKind kind) {
     case ActionKind::backward_input: return "I";
     case ActionKind::backward_weight: return "W";
     case ActionKind::recompute: return "R";
+    case ActionKind::offload: return "to host";
+    case ActionKind::fetch: return "from host";
     case ActionKind::send_gradient: return "send gradient";
     case ActionKind::receive_gradient: return "receive gradient";
     case ActionKind::relay: return "relay rows";

@@ -74,6 +74,7 @@ void add_slice(const Slice& slice, Gathered& gathered) {
   if (slice.category == "compute") device.compute_ms += duration_ms;
   if (slice.category == "update") device.update_ms += duration_ms;
   if (slice.category == "transfer") device.transfer_ms += duration_ms;
+  if (slice.category == "offload") device.offload_ms += duration_ms;
   if (slice.category == "wait") device.wait_ms += duration_ms;
   if (slice.category == "compute") add_compute(slice, gathered);
   ++gathered.slice_count;
@@ -145,6 +146,8 @@ std::string to_text(const TraceSummary& summary) {
   char line[256];
   std::string text;
   const auto add = [&] { text += line; };
+  const bool offloads = std::any_of(summary.devices.begin(), summary.devices.end(),
+                                    [](const auto& device) { return device.offload_ms > 0; });
   std::snprintf(line, sizeof line,
                 "%lld steps, %.1f ms of compute span, bubble %.1f %%, imbalance %.2f, %lld slices, "
                 "%lld arrows\n",
@@ -152,15 +155,18 @@ std::string to_text(const TraceSummary& summary) {
                 summary.imbalance, static_cast<long long>(summary.slice_count),
                 static_cast<long long>(summary.arrow_count));
   add();
-  std::snprintf(line, sizeof line, "%-16s %12s %10s %12s %10s %7s\n", "device", "compute ms",
-                "update ms", "transfer ms", "wait ms", "busy %");
+  std::snprintf(line, sizeof line, "%-16s %12s %10s %12s %10s %7s%s\n", "device", "compute ms",
+                "update ms", "transfer ms", "wait ms", "busy %", offloads ? "  offload ms" : "");
   add();
   for (const auto& device : summary.devices) {
     const double busy = summary.span_ms > 0 ? 100 * device.compute_ms / summary.span_ms : 0;
-    std::snprintf(line, sizeof line, "node %-3d dev %-3d %12.1f %10.1f %12.1f %10.1f %7.1f\n",
+    std::snprintf(line, sizeof line, "node %-3d dev %-3d %12.1f %10.1f %12.1f %10.1f %7.1f",
                   device.node, device.local_index, device.compute_ms, device.update_ms,
                   device.transfer_ms, device.wait_ms, busy);
     add();
+    std::snprintf(line, sizeof line, "  %10.1f", device.offload_ms);
+    if (offloads) add();
+    text += '\n';
   }
   std::snprintf(line, sizeof line, "%-24s %-16s %12s\n", "stage", "on", "compute ms");
   add();

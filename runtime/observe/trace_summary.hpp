@@ -21,6 +21,7 @@ struct DeviceSummary {
   double update_ms = 0;
   double transfer_ms = 0;
   double wait_ms = 0;
+  double offload_ms = 0;  ///< To host memory and back.
 };
 
 /// One stage over the whole trace.

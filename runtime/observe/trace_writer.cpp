@@ -32,6 +32,7 @@ std::string_view category(ActionKind kind) {
     case TimeKind::compute: return "compute";
     case TimeKind::update: return "update";
     case TimeKind::transfer: return "transfer";
+    case TimeKind::offload: return "offload";
     case TimeKind::wait: return "wait";
   }
   return "wait";

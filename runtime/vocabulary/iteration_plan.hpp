@@ -24,6 +24,8 @@ enum class ActionKind : std::uint8_t {
   backward_input,    ///< Input gradients only; weight gradients are kept for `backward_weight`.
   backward_weight,   ///< The weight gradients that `backward_input` left behind.
   recompute,         ///< Forward again from a kept input, before a backward.
+  offload,           ///< What a forward keeps goes to host memory: stage, microbatch, part.
+  fetch,             ///< It comes back, before the backward.
   send,              ///< message: rows from its source to its destination. Does not wait.
   receive,           ///< message: waits for the rows.
   send_gradient,     ///< message: gradient of its rows, from destination to source.
@@ -42,6 +44,11 @@ enum class ActionKind : std::uint8_t {
 };
 
 std::string_view to_string(ActionKind kind);  ///< Its name in plans, traces and messages.
+
+/// Whether it moves what a part keeps between device and host memory, and computes nothing.
+constexpr bool moves_activations(ActionKind kind) {
+  return kind == ActionKind::offload || kind == ActionKind::fetch;
+}
 
 using DeliveryId = Id<struct DeliveryTag>;  ///< Index into `IterationPlan::deliveries`.
 
@@ -166,7 +173,8 @@ struct IterationPlan {
   std::vector<DeliveryId> delivery_ids = {};
   std::vector<std::vector<Action>> actions;  ///< Per device.
   /// Per stage: the most microbatches that are ever between the begin of their forward and the end
-  /// of their last backward. What the plan promises about memory; the checker holds it to that.
+  /// of their last backward, in host memory meanwhile or not. What the plan promises about memory;
+  /// the checker holds it to that.
   std::vector<std::int32_t> max_in_flight;
   /// Of each module whose rows go to another module group, by (module, group).
   std::vector<BoundaryRoute> boundaries = {};

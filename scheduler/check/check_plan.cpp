@@ -161,7 +161,7 @@ class ListCheck {
       : plan_(plan),
         iteration_(iteration),
         flow_(plan.model, SampleUnits(iteration.samples, iteration.pieces).shapes()),
-        expected_(expected_actions(plan, iteration, flow_, split_parts())),
+        expected_(expected_actions(plan, iteration, flow_, split_parts(), offloaded_parts())),
         count_(expected_.actions.size()) {}
 
   std::vector<Fault> faults() {
@@ -176,15 +176,22 @@ class ListCheck {
   }
 
  private:
-  SplitParts split_parts() const {
-    SplitParts split;
+  /// Parts for which the lists have an action of such a kind. Sorted.
+  template <class IsWanted>
+  std::vector<MessageEnd> parts_with(IsWanted is_wanted) const {
+    std::vector<MessageEnd> parts;
     for (const auto& list : iteration_.actions)
       for (const auto& action : list)
-        if (action.kind == ActionKind::backward_input || action.kind == ActionKind::backward_weight)
-          split.push_back({action.stage, action.microbatch, action.part});
-    std::sort(split.begin(), split.end());
-    return split;
+        if (is_wanted(action.kind)) parts.push_back({action.stage, action.microbatch, action.part});
+    std::sort(parts.begin(), parts.end());
+    return parts;
   }
+  SplitParts split_parts() const {
+    return parts_with([](ActionKind kind) {
+      return kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
+    });
+  }
+  OffloadedParts offloaded_parts() const { return parts_with(moves_activations); }
 
   void report(FaultKind kind, std::int32_t device, const Action& action, std::string why) {
     faults_.push_back({kind, DeviceId{device}, describe(plan_, action), std::move(why)});

@@ -22,9 +22,10 @@ namespace troupe::scheduler {
 /// between module groups take the route of their boundary, through its one relay or none; content
 /// comes once to each stage that reads it on a node that does not see it, from the one that decodes
 /// it; every send has its receive; every forward, backward, reduction, commit and optimizer step
-/// that the samples call for is there once, on its own device; everything is there when it is
-/// needed; the blocking actions (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait
-/// for each other in a circle; and `max_in_flight` holds.
+/// that the samples call for is there once, on its own device; what an encoder's part has offloaded
+/// is fetched, both once; everything is there when it is needed; the blocking actions (`receive*`,
+/// `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a circle; and
+/// `max_in_flight` holds.
 ///
 /// What a fault makes wait is not reported again as a deadlock.
 ///

@@ -83,6 +83,7 @@ struct DeviceSpeeds {
   double reduce_gigabytes_per_s = 0;    ///< Summing gradients of one more holder; 0: no time.
   double optimizer_elements_per_s = 0;  ///< AdamW; 0: no time.
   double optimizer_group_ms = 0;        ///< AdamW, per parameter group, whatever its size.
+  LinkSpeed host = {};                  ///< Between a device and its host's memory.
 
   friend bool operator==(const DeviceSpeeds&, const DeviceSpeeds&) = default;
 };

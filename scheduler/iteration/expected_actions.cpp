@@ -14,11 +14,12 @@ namespace {
 class Collector {
  public:
   Collector(const ParallelPlan& plan, const IterationPlan& iteration, const RowFlow& flow,
-            const SplitParts& split)
+            const SplitParts& split, const OffloadedParts& offloaded)
       : plan_(plan),
         iteration_(iteration),
         flow_(flow),
         split_(split),
+        offloaded_(offloaded),
         backwards_of_(plan.stages.size()) {
     for (std::size_t s = 0; s < plan.stages.size(); ++s)
       leads_.push_back(plan.leads_of(StageId{s}));
@@ -120,6 +121,7 @@ class Collector {
     std::vector<ActionKind> kinds{ActionKind::forward};
     if (has_backward) kinds.push_back(gradient_kind(end));
     if (is_split(end) && trains) kinds.push_back(ActionKind::backward_weight);
+    if (has_backward) add_offload(end);
     for (const DeviceId lead : leads(end.stage)) {
       for (std::size_t k = 0; k < kinds.size(); ++k) {
         actions_.push_back(compute(kinds[k], end, lead));
@@ -135,6 +137,21 @@ class Collector {
     for (const ActionKind kind : kinds) {
       auto& copies = rendezvous_.emplace_back();
       for (const DeviceId lead : leads(end.stage)) copies.push_back(compute(kind, end, lead));
+    }
+  }
+
+  /// No rendezvous: each rank of a grid moves what it keeps by itself.
+  void add_offload(const MessageEnd& end) {
+    if (plan_.is_llm(end.stage) || !std::binary_search(offloaded_.begin(), offloaded_.end(), end))
+      return;
+    for (const DeviceId lead : leads(end.stage)) {
+      const SitedAction away = compute(ActionKind::offload, end, lead);
+      const SitedAction back = compute(ActionKind::fetch, end, lead);
+      actions_.push_back(away);
+      actions_.push_back(back);
+      need(away, compute(ActionKind::forward, end, lead));
+      need(back, away);
+      need(compute(gradient_kind(end), end, lead), back);
     }
   }
 
@@ -279,6 +296,7 @@ class Collector {
   const IterationPlan& iteration_;
   const RowFlow& flow_;
   const SplitParts& split_;
+  const OffloadedParts& offloaded_;
   std::vector<std::vector<DeviceId>> leads_;            // Per stage.
   std::vector<MessageEnd> gradient_to_;                 // Ends that get rows whose gradient is due.
   std::vector<std::vector<SitedAction>> backwards_of_;  // Per stage: last backward of each part.
@@ -291,8 +309,9 @@ class Collector {
 }  // namespace
 
 ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,
-                                 const RowFlow& flow, const SplitParts& split) {
-  return Collector(plan, iteration, flow, split).collect();
+                                 const RowFlow& flow, const SplitParts& split,
+                                 const OffloadedParts& offloaded) {
+  return Collector(plan, iteration, flow, split, offloaded).collect();
 }
 
 }  // namespace troupe::scheduler

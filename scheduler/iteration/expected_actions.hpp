@@ -33,8 +33,13 @@ struct ExpectedActions {
 /// Parts whose backward the lists of a plan split: one of its halves is there for them.
 using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 
-/// Derives them. A part listed in `split` has `backward_input` and, where its stage trains
-/// something with its rows, `backward_weight`; another one has `backward`.
+/// Parts of encoders that lists offload or fetch.
+using OffloadedParts = std::vector<MessageEnd>;  ///< Sorted.
+
+/// Derives them. A part listed in `offloaded`, of an encoder and with a backward, has `offload`,
+/// behind its forward, and `fetch`, behind that and before its backward. One listed in `split` has
+/// `backward_input` and, where its stage trains something with its rows, `backward_weight`; another
+/// one has `backward`.
 ///
 /// Waits: compute for its rows and gradients, sends for compute, receives for sends; reductions for
 /// the last backward of their stage and for what other holders send them (gradient_sum.hpp);
@@ -47,6 +52,7 @@ using SplitParts = std::vector<MessageEnd>;  ///< Sorted.
 ///
 /// REQUIRES: sound microbatches; messages between existing stages and parts.
 ExpectedActions expected_actions(const ParallelPlan& plan, const IterationPlan& iteration,
-                                 const RowFlow& flow, const SplitParts& split);
+                                 const RowFlow& flow, const SplitParts& split,
+                                 const OffloadedParts& offloaded);
 
 }  // namespace troupe::scheduler

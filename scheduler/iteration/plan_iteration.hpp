@@ -44,6 +44,7 @@ struct IterationInput {
   TaskCost task_cost;
   MessageCost message_cost;
   std::vector<SamplePiece> pieces = {};  ///< As `IterationPlan::pieces`; some may be in no part.
+  bool offload_encoders = false;         ///< What encoders keep is in host memory meanwhile.
   RouteRules routes = {};                ///< Of rows between module groups.
 };
 
@@ -61,6 +62,8 @@ struct IterationInput {
 /// What a stage reads of samples whose source its node does not see (`SampleShape::seen_by`) comes
 /// from the node that decodes them (deliveries.hpp): sends stand before all else, receives right
 /// before the forward.
+///
+/// Where encoders offload, `offload` and `fetch` stand as offload_actions.hpp says.
 ///
 /// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
 /// what that backward sends), beside whatever compute is left. After its compute a device finishes

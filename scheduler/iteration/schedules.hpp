@@ -70,6 +70,10 @@ bool splits_weight_gradient(const Schedule& schedule);
 /// In the other schedules all wait for the last, so parts would cost and bring nothing.
 bool runs_parts_apart(const Schedule& schedule);
 
+/// True if the schedule has phases: encoders forward, llm, encoders backward. What encoders keep is
+/// of no use in between. Nobody knows that of one of a user's own.
+bool has_phases(const Schedule& schedule);
+
 /// True if the schedule's order on a device of one stage does not depend on times, as long as
 /// nothing is deferred. Nobody knows that of one of a user's own.
 bool has_fixed_order(const Schedule& schedule);

@@ -15,7 +15,8 @@ Status check_costs(const SimulationCosts& costs, const SimulationOptions& option
   for (const double value :
        {costs.bytes_per_element, costs.reduce_gigabytes_per_s, costs.device.latency_ms,
         costs.device.gigabytes_per_s, costs.node.latency_ms, costs.node.gigabytes_per_s,
-        costs.network.latency_ms, costs.network.gigabytes_per_s, options.noise})
+        costs.network.latency_ms, costs.network.gigabytes_per_s, costs.host.latency_ms,
+        costs.host.gigabytes_per_s, options.noise})
     if (!(value >= 0 && std::isfinite(value)))
       return Error{Errc::invalid_argument, "a speed, latency or noise is negative or not finite",
                    "simulate", "use values of at least 0"};
@@ -53,6 +54,13 @@ Status check_ids(const ParallelPlan& plan, const IterationPlan& iteration) {
 }
 
 }  // namespace
+
+Error stands_still(const ParallelPlan& plan, DeviceId device, const Action& action) {
+  return {Errc::internal,
+          "the plan stands still: device " + std::to_string(device.value) + " waits at " +
+              describe(plan, action),
+          "simulate", "check the plan"};
+}
 
 Status check_simulation(const ParallelPlan& plan, const IterationPlan& iteration,
                         const SimulationCosts& costs, const SimulationOptions& options) {

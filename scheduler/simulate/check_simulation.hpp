@@ -14,4 +14,7 @@ namespace troupe::scheduler {
 Status check_simulation(const ParallelPlan& plan, const IterationPlan& iteration,
                         const SimulationCosts& costs, const SimulationOptions& options);
 
+/// The internal of `simulate`: a device whose next action never begins.
+Error stands_still(const ParallelPlan& plan, DeviceId device, const Action& action);
+
 }  // namespace troupe::scheduler

@@ -7,7 +7,8 @@ namespace troupe::scheduler {
 DeviceMemory::DeviceMemory(const std::vector<Action>& list) {
   std::vector<MessageEnd> ends;
   for (const auto& action : list)
-    if (action.microbatch.valid()) ends.push_back({action.stage, action.microbatch, action.part});
+    if (action.microbatch.valid() && !moves_activations(action.kind))
+      ends.push_back({action.stage, action.microbatch, action.part});
   std::sort(ends.begin(), ends.end());
   for (const auto& end : ends) {
     if (parts_.empty() || parts_.back().end != end) parts_.push_back({end, 0, false, 0});
@@ -38,6 +39,13 @@ void DeviceMemory::arrive(const MessageEnd& part, double bytes, double ms) {
   if (!held || held->actions_left == 0) return;
   held->bytes += bytes;
   changes_.emplace_back(ms, bytes);
+}
+
+void DeviceMemory::move(ActionKind kind, double bytes, double begin_ms, double end_ms) {
+  const bool away = kind == ActionKind::offload;
+  changes_.emplace_back(away ? end_ms : begin_ms, away ? -bytes : bytes);
+  host_bytes_ += away ? bytes : -bytes;
+  peak_host_bytes_ = std::max(peak_host_bytes_, host_bytes_);
 }
 
 double DeviceMemory::peak_bytes() const {

@@ -30,6 +30,13 @@ class DeviceMemory {
   /// A message of `bytes` is there for a part, and held until the part ends.
   void arrive(const MessageEnd& part, double bytes, double ms);
 
+  /// Bytes of a part went to host memory (`offload`), and the device has none of them at the end;
+  /// or they came back (`fetch`), and it has room for them from the begin. REQUIRES: one of the
+  /// two.
+  void move(ActionKind kind, double bytes, double begin_ms, double end_ms);
+
+  /// Most bytes that are in host memory at any time.
+  double peak_host_bytes() const { return peak_host_bytes_; }
   /// Bytes of others that pass through the device.
   void pass(double bytes, double from_ms, double to_ms) {
     changes_.emplace_back(from_ms, bytes);
@@ -50,6 +57,7 @@ class DeviceMemory {
   Part* find(const MessageEnd& end);
 
   double state_bytes_ = 0;
+  double host_bytes_ = 0, peak_host_bytes_ = 0;
   std::vector<Part> parts_;                         ///< Sorted by `end`.
   std::vector<std::pair<double, double>> changes_;  ///< Time, bytes.
 };

@@ -157,6 +157,7 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
   costs.device = options.speeds.device;
   costs.node = options.speeds.node;
   costs.network = options.speeds.network;
+  costs.host = options.speeds.host;
   return costs;
 }
 

@@ -36,7 +36,6 @@ class Simulation {
         content_(iteration.deliveries.size(), {0, 1, {}}) {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       list_count_ += plan.is_lead(DeviceId{d}) ? 1 : 0;
-      devices_[d].stop_ms = kNever;
       for (const auto& failure : options.failures)
         if (failure.node == plan.devices[d].node)
           devices_[d].stop_ms = std::min(devices_[d].stop_ms, failure.at_ms);
@@ -99,7 +98,7 @@ class Simulation {
   /// Runs the next action of a device; false if there is none, or it must wait or has stopped.
   bool advance(std::int32_t index) {
     Device& device = at(index);
-    const auto& list = iteration_.actions[static_cast<std::size_t>(index)];
+    const auto& list = iteration_.actions[DeviceId{index}.index()];
     if (device.next == list.size()) return false;
     const Action& action = list[device.next];
     double begin = device.now_ms;
@@ -139,7 +138,8 @@ class Simulation {
 
   /// Whether an action is compute of a grid whose devices run several lists.
   bool meets(const Action& action) const {
-    return action.microbatch.valid() && list_count(action.stage) > 1;
+    return action.microbatch.valid() && !moves_activations(action.kind) &&
+           list_count(action.stage) > 1;
   }
 
   bool has_met(std::int32_t index, const Action& action, double& begin) {
@@ -220,6 +220,8 @@ class Simulation {
       case ActionKind::backward: return task_ms(index, action, TaskKind::backward);
       case ActionKind::backward_input: return task_ms(index, action, TaskKind::backward_input);
       case ActionKind::backward_weight: return task_ms(index, action, TaskKind::backward_weight);
+      case ActionKind::offload:
+      case ActionKind::fetch: return costs_.host_ms(offloaded_bytes(action));
       case ActionKind::optimizer_step:
         if (!action.stage.valid())
           return costs_.standby_optimizer_ms
@@ -228,13 +230,16 @@ class Simulation {
         return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
       case ActionKind::reduce_partial:
       case ActionKind::reduce: {
-        const auto added =
-            groups_[action.group.index()].traffic.added(DeviceId{index}, action.kind);
-        return added.times *
-               bytes_ms(added.elements * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
+        const auto sum = groups_[action.group.index()].traffic.added(DeviceId{index}, action.kind);
+        return sum.times *
+               bytes_ms(sum.elements * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
       }
       default: return 0;
     }
+  }
+
+  double offloaded_bytes(const Action& action) const {
+    return costs_.offloaded_bytes ? costs_.offloaded_bytes(action.stage, part_of(action)) : 0;
   }
 
   double task_ms(std::int32_t index, const Action& action, TaskKind kind) {
@@ -321,8 +326,11 @@ class Simulation {
     gather(content_[id.index()], send(from, LinkClass::network, bytes));
   }
 
-  /// Compute time and the memory of parts in flight.
+  /// Compute time and the memory of parts in flight. Moving what they keep is no compute.
   void account(Device& device, const Action& action, double ms) {
+    if (moves_activations(action.kind))
+      return device.memory.move(action.kind, offloaded_bytes(action), device.now_ms - ms,
+                                device.now_ms);
     if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
     device.busy_ms += ms;
     if (action.stage.valid() && &device == &devices_[leads(action.stage).front().index()])
@@ -344,16 +352,12 @@ class Simulation {
       const DeviceId lead = plan_.lead_of(DeviceId{d});  // Its own memory peaks as its lead's does.
       result_.peak_memory_bytes.push_back(lead.index() < d ? result_.peak_memory_bytes[lead.index()]
                                                            : device.memory.peak_bytes());
+      result_.peak_host_bytes.push_back(devices_[lead.index()].memory.peak_host_bytes());
       busy_ms += device.busy_ms * sizes[d];
     }
-    if (!result_.completed && options_.failures.empty()) {
-      for (std::size_t d = 0; d < devices_.size(); ++d)
-        if (devices_[d].next < iteration_.actions[d].size())
-          return Error{Errc::internal,
-                       "the plan stands still: device " + std::to_string(d) + " waits at " +
-                           describe(plan_, iteration_.actions[d][devices_[d].next]),
-                       "simulate", "check the plan"};
-    }
+    for (std::size_t d = 0; options_.failures.empty() && d < devices_.size(); ++d)
+      if (devices_[d].next < iteration_.actions[d].size())
+        return stands_still(plan_, DeviceId{d}, iteration_.actions[d][devices_[d].next]);
     const double step_ms = result_.step_ms;
     if (step_ms > 0)
       result_.bubble = 1 - busy_ms / (step_ms * static_cast<double>(devices_.size()));

@@ -23,6 +23,8 @@ struct SimulationCosts {
   TaskCost task_ms;
   /// Bytes of a part, from its forward to its last backward; then messages for it count as well.
   std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> activation_bytes;
+  /// Of these, what `offload` takes to host memory and `fetch` brings back, over `host`.
+  std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> offloaded_bytes;
   std::function<double(StageId stage)> state_bytes;   ///< Parameters, gradients, optimizer.
   std::function<double(StageId stage)> optimizer_ms;  ///< Of one `optimizer_step`.
   /// The same of what a device keeps and updates without a stage.
@@ -32,7 +34,12 @@ struct SimulationCosts {
   LinkSpeed device;                   ///< Between stages on one device.
   LinkSpeed node;                     ///< Between devices of one node.
   LinkSpeed network;                  ///< Between nodes; commit takes two of its latencies.
+  LinkSpeed host;                     ///< Between a device and its host's memory.
 
+  /// Of moving so many bytes to host memory, or back.
+  double host_ms(double bytes) const {
+    return host.latency_ms + (host.gigabytes_per_s > 0 ? bytes / (host.gigabytes_per_s * 1e6) : 0);
+  }
   const LinkSpeed& link(LinkClass kind) const {
     return kind == LinkClass::device ? device : kind == LinkClass::node ? node : network;
   }
@@ -65,6 +72,7 @@ struct SimulatedStep {
   std::vector<double> stage_ms;  ///< Per stage: compute, optimizer included.
   std::vector<double> stage_bubble;       ///< Per stage: idle share of its device.
   std::vector<double> peak_memory_bytes;  ///< Per device: state, activations, messages.
+  std::vector<double> peak_host_bytes;    ///< Per device: offloaded activations.
   std::vector<std::int64_t> done;         ///< Per device: actions that ended.
   std::vector<SimulatedEvent> events;     ///< By device, in order; empty unless recorded.
 };

@@ -37,6 +37,19 @@ TEST_CASE("all that keeps a job from being prepared is told at once", "[engine][
   CHECK(setup.error().where == expected.front());
 }
 
+TEST_CASE("encoders offload under schedules of phases alone", "[engine][errors]") {
+  job::Job job = tiny_job();
+  job.scheduler.offload_encoders = "activations";
+  const auto problems = setup_problems(job);
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].where == "scheduler.offload_encoders");
+  CHECK(problems[0].message.find("'1f1b' has no phases") != std::string::npos);
+  for (const auto* schedule : {"three-phase", "dip"}) {
+    job.scheduler.schedule = schedule;
+    CHECK(setup_problems(job).empty());
+  }
+}
+
 TEST_CASE("a size that breaks the model and its data is told once", "[engine][errors]") {
   job::Job job = tiny_job();
   for (auto& module : job.modules)

@@ -3,6 +3,7 @@
     memory.py BINARY [CASE...]        prints `N passed, M failed, K skipped` last
 """
 
+import json
 import os
 import pathlib
 import re
@@ -79,12 +80,26 @@ nodes = 3
 local_nodes = 3
 """
 
+# Encoders and the llm on one device, in phases; encoders keep more than the llm.
+COLOCATED = MODEL.replace("STEPS", "3").replace("freeze = true\n", "").replace("depth = 1, embed_dim = 16", "depth = 4, embed_dim = 32") + """
+[modules.llm]
+kind = "llm"
+config = { num_hidden_layers = 1, hidden_size = 16, intermediate_size = 16, num_attention_heads = 2, num_key_value_heads = 1 }
+[[parallel.pipelines]]
+stages = [{ node = 0, vision = "all", audio = "all" }, { node = 0, llm = "all" }]
+[scheduler]
+schedule = "three-phase"
+[cluster]
+nodes = 1
+local_nodes = 1
+"""
+
 
 class Bench:
     def __init__(self, binary, folder):
         self.binary, self.folder = binary, folder
         self.troupe("data", "make", "data")
-        for name, text in (("one-block", ONE_BLOCK), ("two-deep", TWO_DEEP)):
+        for name, text in (("one-block", ONE_BLOCK), ("two-deep", TWO_DEEP), ("colocated", COLOCATED)):
             (folder / f"{name}.toml").write_text(text, encoding="utf-8")
             self.troupe("profile", f"{name}.toml", "--budget", "3", "--out", f"{name}.json")
 
@@ -159,6 +174,44 @@ def what_is_recomputed_is_not_held(bench):
            f"exit {refused.returncode}\n{refused.stdout}{refused.stderr}")
 
 
+def encoder_forwards_in_a_row(run):
+    """Most forwards of encoders without a backward of one between."""
+    with open(run / "trace.json", encoding="utf-8") as file:
+        events = sorted((event for event in json.load(file) if event.get("cat") == "compute"), key=lambda event: event["ts"])
+    kinds = "".join("F" if event["args"]["kind"] == "forward" else "B" for event in events if event["args"]["stage_id"] == 0)
+    return max(map(len, kinds.split("B")))
+
+
+def what_is_offloaded_is_in_host_memory(bench):
+    """While the llm runs, encoders leave it the device; and where memory is short, more of their forwards go ahead."""
+    held, whole = {}, None
+    for what in ("off", "activations"):
+        run, ended = bench.train("colocated", f"offload-{what}", f"scheduler.offload_encoders={what}")
+        expect(ended.returncode == 0, f"exit {ended.returncode}\n{ended.stderr[-800:]}")
+        steps = read_lines(run / "metrics.jsonl")
+        whole = whole or run
+        held[what] = max(step["activation_bytes"] for step in steps)
+        shares = [step["activation_bytes"] / step["promised_activation_bytes"] for step in steps]
+        print(f"  offload_encoders = {what}: {held[what] / 1e6:.2f} MB, {min(shares):.3f} to {max(shares):.3f} of what plans promised; "
+              f"{max(step.get('offloaded_bytes', 0) for step in steps) / 1e6:.2f} MB in host memory, {steps[-1]['offload_ms']:.2f} ms for it")
+        expect(0.9 < max(shares) < 1.05, f"shares of the promised bytes: {shares}")
+        expect(all((step.get("offloaded_bytes", 0) > 0) == (what != "off") for step in steps), "host memory")
+        expect(encoder_forwards_in_a_row(run) == 8, "not all forwards of encoders come first")
+    expect(held["activations"] < 0.5 * held["off"], f"bytes held with and without offloading: {held}")
+    # Values, gradients and two moments of each; and room for some of the encoders' microbatches beside the llm's half.
+    gib = (4 * (whole / "model" / "model.safetensors").stat().st_size + 0.8 * held["off"]) / 2**30
+    ahead = {}
+    for what in ("off", "activations"):
+        run, ended = bench.train("colocated", f"short-{what}", f"scheduler.offload_encoders={what}", f"cluster.device_memory_gib={gib}")
+        expect(ended.returncode == 0, f"exit {ended.returncode}\n{ended.stderr[-800:]}")
+        ahead[what] = encoder_forwards_in_a_row(run)
+    print(f"  with {gib:.4f} GiB {ahead} forwards of encoders in a row")
+    expect(ahead["off"] < 6 and ahead["activations"] == 8, f"forwards of encoders in a row: {ahead}")
+    refused = bench.start("validate", "two-deep.toml", "scheduler.offload_encoders=activations")
+    expect(refused.returncode == 2 and "scheduler.offload_encoders: '1f1b' has no phases" in refused.stdout + refused.stderr,
+           f"exit {refused.returncode}\n{refused.stdout}{refused.stderr}")
+
+
 def main():
     binary, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -168,7 +221,7 @@ def main():
 
 
 CASES = [received_gradients_are_memory_of_their_device, llm_microbatches_are_no_larger_than_their_devices_have_room_for,
-         what_is_recomputed_is_not_held]
+         what_is_recomputed_is_not_held, what_is_offloaded_is_in_host_memory]
 
 if __name__ == "__main__":
     sys.exit(main())

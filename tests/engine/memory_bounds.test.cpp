@@ -144,6 +144,40 @@ TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]"
   CHECK((bounds(130).value() == Bounds{1, 1}));
 }
 
+TEST_CASE("of what is offloaded one microbatch at a time has room", "[engine]") {
+  Fixture fixture;
+  fixture.costs.offloaded_bytes = [](StageId stage, const std::vector<std::int32_t>& samples) {
+    return stage.value == 0 ? 8.0 * static_cast<double>(samples.size()) : 0.0;
+  };
+  const std::vector<MicrobatchList> cut{{{{{{0, 1}}}}}, {{{{{0, 1, 2}}}}}};
+  // Of 65 bytes the encoder's 16 that move are there once, and 4 stay of each: (65 - 16) / 4.
+  CHECK((memory_bounds(fixture.plan, fixture.costs, Bytes{165}, cut).value() ==
+         std::vector<std::int32_t>{12, 2}));
+}
+
+TEST_CASE("outputs stay where all else of an encoder's part is offloaded", "[engine]") {
+  const Fixture fixture;
+  auto plan = fixture.plan;
+  SampleShape text;
+  text.llm_tokens = 5;
+  const std::vector<SampleShape> samples{with_picture(plan), text};
+  auto costs = fixture.costs;
+  costs.activation_bytes = [](StageId, const auto&) { return 100'000.0; };
+  const auto bytes = [&](int stage) {
+    return with_offloading(costs, plan, samples).offloaded_bytes(StageId{stage}, {0, 1});
+  };
+  // Four rows of a picture leave the encoder, and its projector, at four bytes an element.
+  const double vision = 4.0 * static_cast<double>(plan.model.modules[0].output_width);
+  const double projector = 4.0 * static_cast<double>(plan.model.modules[1].output_width);
+  CHECK(bytes(0) == 100'000 - 4 * (vision + projector));
+  CHECK(bytes(1) == 0);  // The llm.
+  // What has no backward is nothing that is kept.
+  plan.model.modules[0].freeze = true;
+  CHECK(bytes(0) == 100'000 - 4 * projector);
+  costs.activation_bytes = [](StageId, const auto&) { return 1.0; };
+  CHECK(bytes(0) == 0);
+}
+
 TEST_CASE("a microbatch that does not fit alone is named, on either side", "[engine]") {
   const Fixture fixture;
   // State leaves 25 of 125 bytes. The llm's second microbatch keeps 30, then the encoder's first.

@@ -172,6 +172,27 @@ TEST_CASE("what is kept on standby is no activation, and cuts no batch otherwise
   CHECK(made.prediction.activations[2] == Bytes{});
 }
 
+TEST_CASE("what encoders offload is none of their device's memory meanwhile", "[engine]") {
+  const Fixture fixture;
+  auto costs = std::make_shared<PlanningCosts>(*fixture.costs);
+  costs->options.speeds.host = {1, 0};  // A millisecond for each way.
+  const auto planned = [&](bool offloads) {
+    MicrobatchingOptions options;
+    options.schedule = "three-phase";
+    options.microbatches = 4;
+    options.offload_encoders = offloads;
+    return Microbatching(fixture.plan, options, costs).plan(fixture.batch()).value();
+  };
+  const auto held = planned(false), moved = planned(true);
+  CHECK(scheduler::check(fixture.plan, moved.iteration).empty());
+  const auto bytes = [](const PredictedIteration& made) {
+    return static_cast<double>(made.prediction.activations[0].count());
+  };
+  CHECK(bytes(moved) < 0.7 * bytes(held));  // One of four microbatches, and outputs of the others.
+  CHECK(moved.prediction.profile_step_ms > held.prediction.profile_step_ms);
+  CHECK((moved.iteration.max_in_flight == held.iteration.max_in_flight));
+}
+
 TEST_CASE("rows wait for one microbatch at most, and are counted", "[engine]") {
   const Fixture fixture;
   const auto batch = fixture.batch();

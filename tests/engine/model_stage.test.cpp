@@ -1,5 +1,6 @@
 #include "tests/torch_catch.hpp"
 
+#include "engine/execution/device.hpp"
 #include "engine/execution/model_stage.hpp"
 #include "engine/layout/choose_layout.hpp"
 
@@ -164,6 +165,45 @@ TEST_CASE("gradients find their samples in whatever order a message has them", "
   const auto expected = plain.gradients(*plain.encoder, StageId{0});
   const auto found = turned.gradients(*turned.encoder, StageId{0});
   for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(found[i], expected[i]));
+}
+
+TEST_CASE("an offloaded part takes less of the device and has the same gradients", "[engine]") {
+  Pair plain, moved;
+  Action away;
+  away.kind = ActionKind::offload;
+  away.stage = StageId{0};
+  away.microbatch = Pair::kPart.microbatch;
+  away.part = Pair::kPart.part;
+  moved.iteration.actions[0].push_back(away);
+  REQUIRE(moved.encoder->begin(moved.iteration, moved.store).ok());
+  const auto device = make_device({});
+  CHECK_FALSE(moved.encoder->offload(Pair::kPart, *device).ok());
+  const MessageId message = plain.forward();
+  REQUIRE(moved.forward() == message);
+  CHECK_FALSE(plain.encoder->offload(Pair::kPart, *device).ok());  // Its plan has none.
+
+  const Bytes held = moved.encoder->activations();
+  CHECK(held == plain.encoder->activations());
+  const auto bytes = moved.encoder->offload(Pair::kPart, *device);
+  REQUIRE(bytes.ok());
+  CHECK(moved.encoder->activations() == held - bytes.value());
+  // Outputs stay, and little else: for one, a table that several layers read.
+  CHECK(3 * bytes.value().count() > 2 * held.count());
+  REQUIRE(moved.encoder->rows_for(message).ok());
+  CHECK(moved.encoder->fetch(Pair::kPart, *device).value() == bytes.value());
+  CHECK(moved.encoder->activations() == held);
+
+  for (Pair* pair : {&plain, &moved}) {
+    REQUIRE(pair->llm->backward(Pair::kPart).ok());
+    pair->encoder->accept_gradient(message, pair->llm->gradient_for(message).value());
+  }
+  CHECK_FALSE(moved.encoder->backward_input(Pair::kPart).ok());
+  for (Pair* pair : {&plain, &moved}) REQUIRE(pair->encoder->backward(Pair::kPart).ok());
+  CHECK(moved.encoder->activations() == Bytes{});
+  const auto expected = plain.gradients(*plain.encoder, StageId{0});
+  const auto found = moved.gradients(*moved.encoder, StageId{0});
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(at::equal(found[i], expected[i]));
+  CHECK_FALSE(moved.encoder->fetch(Pair::kPart, *device).ok());
 }
 
 TEST_CASE("weight gradients before input gradients are an error", "[engine][errors]") {

@@ -116,7 +116,11 @@ class Execution {
         return all(&Message::destination, false, received_) && has_content(action);
       case ActionKind::backward:
       case ActionKind::backward_input:
-        return forward_.contains(key(action)) && all(&Message::source, true, gradient_received_);
+        return forward_.contains(key(action)) && !away_.contains(key(action)) &&
+               all(&Message::source, true, gradient_received_);
+      case ActionKind::offload:
+        return forward_.contains(key(action)) && !backward_.contains(key(action));
+      case ActionKind::fetch: return away_.contains(key(action));
       case ActionKind::backward_weight: return backward_.contains(key(action));
       case ActionKind::send:
         return forward_.contains(key(iteration_.messages[action.message.index()].source));
@@ -171,6 +175,8 @@ class Execution {
       case ActionKind::forward: forward_.insert(key(action)); break;
       case ActionKind::backward:
       case ActionKind::backward_input: backward_.insert(key(action)); break;
+      case ActionKind::offload: away_.insert(key(action)); break;
+      case ActionKind::fetch: away_.erase(key(action)); break;
       case ActionKind::send: sent_.insert(action.message.value); break;
       case ActionKind::relay: passed_.insert(of(action)); break;
       case ActionKind::relay_gradient: gradient_passed_.insert(of(action)); break;
@@ -200,7 +206,7 @@ class Execution {
   std::vector<GroupSum> sums_;     // Per group.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> left_;
   std::map<std::int32_t, std::set<std::int32_t>> open_;
-  std::set<PartKey> forward_, backward_;
+  std::set<PartKey> forward_, backward_, away_;
   std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_;
   std::set<std::int32_t> passed_, gradient_passed_;
   std::set<std::int32_t> content_sent_, content_received_;

@@ -203,7 +203,9 @@ inline RandomCase random_case(std::uint32_t seed) {
   if (draw(pieces, 0, 2) == 0) random_pieces(result.plan, result.input, pieces);
   std::mt19937 sources(seed + 3'000'000);
   if (draw(sources, 0, 2) == 0) hide_samples(result.plan, result.input.samples, sources);
-  std::mt19937 routes(seed + 4'000'000);
+  std::mt19937 offloads(seed + 4'000'000);
+  result.input.offload_encoders = draw(offloads, 0, 2) == 0;
+  std::mt19937 routes(seed + 5'000'000);
   constexpr Route kPins[] = {Route::direct, Route::leader, Route::gather_scatter};
   if (draw(routes, 0, 3) > 0) result.input.routes.pin = kPins[std::min(draw(routes, 0, 3), 2)];
   result.input.schedule = schedule_names()[seed % schedule_names().size()];

@@ -9,10 +9,14 @@ const kLooks = {
   backward_input: { look: "backward-input", letter: "I", words: "input gradient" },
   backward_weight: { look: "backward-weight", letter: "W", words: "weight gradient" },
   recompute: { look: "recompute", letter: "R", words: "recompute" },
+  offload: { look: "offload", letter: "H", words: "activations to host memory" },
+  fetch: { look: "offload", letter: "D", words: "activations from host memory" },
   send: { look: "transfer", letter: "", words: "send rows" },
   receive: { look: "wait", letter: "", words: "wait for rows" },
   send_gradient: { look: "transfer", letter: "", words: "send gradient" },
   receive_gradient: { look: "wait", letter: "", words: "wait for gradient" },
+  send_content: { look: "transfer", letter: "", words: "send content" },
+  receive_content: { look: "wait", letter: "", words: "wait for content" },
   reduce_send: { look: "transfer", letter: "", words: "send to the reduction" },
   reduce_partial: { look: "reduce", letter: "σ", words: "reduce over the node" },
   reduce: { look: "reduce", letter: "Σ", words: "reduce" },
@@ -24,7 +28,7 @@ const kLooks = {
 const kLegend = [
   ["forward", "Forward"], ["recompute", "Recompute"], ["backward", "Backward"],
   ["backward-input", "Input gradient"], ["backward-weight", "Weight gradient"],
-  ["reduce", "Reduce"], ["optimizer", "Optimizer"], ["transfer", "Send"], ["wait", "Wait"],
+  ["reduce", "Reduce"], ["optimizer", "Optimizer"], ["offload", "Host memory"], ["transfer", "Send"], ["wait", "Wait"],
 ];
 const kComputing = new Set(["forward", "recompute", "backward", "backward-input", "backward-weight"]);
 

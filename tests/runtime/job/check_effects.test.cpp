@@ -174,6 +174,17 @@ TEST_CASE("whole items are warned of where nothing is exchanged", "[job]") {
   CHECK(warnings(kSmallJob, {"balancer.items=whole", "balancer.exchange=auto"}).empty());
 }
 
+TEST_CASE("encoders that keep nothing have nothing to offload", "[job]") {
+  const std::vector<std::string> offloads{"scheduler.schedule=dip",
+                                          "scheduler.offload_encoders=activations"};
+  CHECK(warnings(kSmallJob, offloads).empty());
+  auto frozen = offloads;
+  frozen.insert(frozen.end(),
+                {"modules.vision.freeze=true", "modules.vision_projector.freeze=true"});
+  check_one(kSmallJob,
+            {"scheduler.offload_encoders", frozen, "no encoder or projector trains", offloads});
+}
+
 TEST_CASE("a layout beyond the last step is warned of", "[job]") {
   const auto from = [](int step) {
     return warnings(kSmallJob, {"debug.layouts=[{from_step=" + std::to_string(step) +

@@ -52,7 +52,8 @@ TEST_CASE("no work at all is balanced, and wrong clocks give no negative bubble"
 }
 
 TEST_CASE("the time of a step is the mean over its devices, by kind", "[observe]") {
-  // By hand, over two devices: compute 6 + 2, update 4, transfer 1 and waiting 10 ms, halved.
+  // By hand, over two devices: compute 6 + 2, update 4, transfer 1, waiting 10 and offloading 2 + 4
+  // ms, halved.
   const auto event = [](int device, ActionKind kind, std::int64_t ms) {
     TraceEvent event;
     event.device = DeviceId{device};
@@ -63,8 +64,9 @@ TEST_CASE("the time of a step is the mean over its devices, by kind", "[observe]
   const std::vector<TraceEvent> events{
       event(0, ActionKind::forward, 6), event(1, ActionKind::backward_weight, 2),
       event(1, ActionKind::reduce, 3),  event(0, ActionKind::optimizer_step, 1),
-      event(0, ActionKind::send, 1),    event(1, ActionKind::receive, 10)};
-  CHECK(step_times(events, 2) == StepTimes{4, 2, 0.5, 5});
+      event(0, ActionKind::send, 1),    event(1, ActionKind::receive, 10),
+      event(0, ActionKind::offload, 2), event(0, ActionKind::fetch, 4)};
+  CHECK(step_times(events, 2) == StepTimes{4, 2, 0.5, 5, 3});
   CHECK(step_times({}, 2) == StepTimes{});
   CHECK(step_times(events, 0) == StepTimes{});
 }

@@ -31,6 +31,16 @@ StepMetrics example() {
   return metrics;
 }
 
+TEST_CASE("host memory is told of by steps that had something there", "[observe]") {
+  auto metrics = example();
+  CHECK_FALSE(Json::parse(metrics_line(metrics)).contains("offloaded_bytes"));
+  metrics.offloaded_bytes = Bytes{40};
+  metrics.moved_to_host_bytes = Bytes{100};
+  const auto json = Json::parse(metrics_line(metrics));
+  CHECK(json["offloaded_bytes"] == 40);
+  CHECK(json["moved_to_host_bytes"] == 100);
+}
+
 TEST_CASE("the metrics line has every key of the interface and every bit of the loss",
           "[observe]") {
   const auto text = metrics_line(example());
@@ -53,6 +63,7 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
                           "update_ms",
                           "transfer_ms",
                           "wait_ms",
+                          "offload_ms",
                           "nodes",
                           "epoch_number",
                           "profile_step_ms",
@@ -228,7 +239,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 35);
+  CHECK(inspect(counter, metrics) == 37);
 }
 
 }  // namespace
