@@ -4,10 +4,12 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <optional>
 
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/layout_score.hpp"
 
 namespace troupe::app {
@@ -147,27 +149,45 @@ void suggest_microbatches(const Planning& planning, const StepTimes& now_ms,
     found.push_back(instead("train.microbatches", std::to_string(best), now_ms, best_ms));
 }
 
-/// Built-in schedules in place of the job's, each on the layout that is there, then the fastest on
-/// the layout that is planned for it.
+/// Whether another schedule may have layouts that the job's own cannot use: encoders and llm on the
+/// same devices, where they take turns.
+bool has_layouts_of_its_own(const Planning& planning, const Planning& other) {
+  return !planning.by_hand && scheduler::has_phases(other.request.schedule) &&
+         !scheduler::has_phases(planning.request.schedule);
+}
+
+/// Built-in schedules in place of the job's, each on the layout that is there, or planned anew
+/// where it may have others; then the fastest on the layout that is planned for it.
 void suggest_schedule(const Planning& planning, const PlannedStep& planned,
                       std::vector<Suggestion>& found) {
   const StepTimes now_ms = times_of(planned);
   std::string best;
+  std::optional<PlannedStep> best_step;  // Where it is planned already.
   double best_ms = now_ms.mean_ms;
   for (const auto& name : scheduler::schedule_names()) {
     if (name == planning.request.schedule.name) continue;
     const auto other = with_schedule(planning, name);
     if (!engine::setup_problems(other->setup.job).empty()) continue;
-    const auto step = step_on(*other, planned.layout);
+    const bool anew = has_layouts_of_its_own(planning, *other);
+    auto step = anew ? plan_step(*other) : step_on(*other, planned.layout);
     if (!step.ok() || !fits(planning, step.value()) || step.value().mean_ms >= best_ms) continue;
     best = name;
     best_ms = step.value().mean_ms;
+    best_step.reset();
+    if (anew) best_step = std::move(step).value();
   }
   if (best.empty()) return;
-  const auto other = with_schedule(planning, best);
-  const auto then = plan_step(*other);
-  if (then.ok() && fits(*other, then.value()) && pays(times_of(then.value()), now_ms))
-    found.push_back(instead("scheduler.schedule", best, now_ms, times_of(then.value())));
+  if (!best_step) {
+    const auto other = with_schedule(planning, best);
+    auto then = plan_step(*other);
+    if (!then.ok() || !fits(*other, then.value())) return;
+    best_step = std::move(then).value();
+  }
+  if (!pays(times_of(*best_step), now_ms)) return;
+  found.push_back(instead("scheduler.schedule", best, now_ms, times_of(*best_step)));
+  const auto placement = scheduler::encoder_placement(best_step->layout.plan);
+  if (placement && placement != scheduler::encoder_placement(planned.layout.plan))
+    found.back().text += ", with " + scheduler::describe(*placement);
 }
 
 /// `devices` of a cluster, a node's first.

@@ -35,7 +35,8 @@ struct Suggestion {
 };
 
 /// Tries other numbers of microbatches (twice, half ... as long as that is faster), the other
-/// built-in schedules, and of devices that are not here fewer. Each is planned in full, so that its
+/// built-in schedules, those of phases also with encoders on the llm's devices, and of devices that
+/// are not here fewer. Each is planned in full, so that its
 /// step time is what `plan` says once the suggestion is taken. What cannot be planned is left out.
 ///
 /// Microbatches and a schedule are suggested where they save `kWorthSaving` of a step, of the mean

@@ -218,7 +218,7 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
       engine::training_judge(planning.setup, costs_of(planning), planning.request.samples);
   auto request = planning.request;
   request.one_number = one_number;
-  if (job.balancer.policy != "in-order") request.judge = judge;
+  if (engine::needs_judge(job)) request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(request);
   if (!made.ok() || made.value().judged > 0) return made;
   if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())

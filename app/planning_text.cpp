@@ -244,6 +244,19 @@ std::vector<std::string> warnings_of(const Planning& planning, const PlanningNot
   return warnings;
 }
 
+/// Where encoders stand, and what a step with them elsewhere takes, in steps of this layout.
+Json encoders_json(const scheduler::AutoLayout& layout) {
+  const auto placement = scheduler::encoder_placement(layout.plan);
+  if (!placement) return nullptr;
+  Json json{{"placement", scheduler::to_string(*placement)}};
+  if (const auto& other = layout.other_placement)
+    json["other"] = {{"placement", scheduler::to_string(other->placement)},
+                     {"fits", other->fits},
+                     {"step_ms", other->step_ms},
+                     {"ratio", other->step_ms / layout.placed_ms}};
+  return json;
+}
+
 }  // namespace
 
 Json layout_json(const Planning& planning, const PlannedStep& planned, const PlanningNotes& notes) {
@@ -251,6 +264,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   Json json = planning_json(planning, layout);
   json["step_ms"] = layout.predicted.step_ms;
   if (layout.one_number_ms) json["one_number_ratio"] = *layout.one_number_ms / planned.mean_ms;
+  json["encoders"] = encoders_json(layout);
   json["step_ms_min"] = planned.least_ms;
   json["step_ms_max"] = planned.most_ms;
   json["bubble"] = layout.predicted.bubble;

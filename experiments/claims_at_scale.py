@@ -186,8 +186,8 @@ def steps_are(rows):
 
 HETEROGENEOUS = [
     ("H1", True, "encoder and LLM on the same GPUs is the better where the table says C", best_is("C", "C")),
-    ("H2", True, "with LLMs of 70B and 120B the colocated encoder then has the printed layout", encoders_placed),
-    ("H3", True, "colocated steps take the time of Table A2 within a quarter", steps_are),
+    ("H2", False, "with LLMs of 70B and 120B the colocated encoder then has the printed layout", encoders_placed),
+    ("H3", False, "colocated steps take the time of Table A2 within a quarter", steps_are),
     ("HM1", False, "where the table says H/C, a colocated layout is the better too", best_is("H/C", "C")),
     ("HM2", False, "from an encoder of 6B on, GPUs of their own are the better (NC)", best_is("NC", "NC")),
     ("HM3", False, "beside 120B the advantage of C falls by 5 points or more from the smallest encoder to the largest", advantage_falls),

@@ -44,7 +44,8 @@ class LayoutReader {
 
   Result<LayoutInput> read() {
     in_.only({"modules", "samples", "devices", "devices_per_node", "device_memory_bytes",
-              "global_batch", "microbatch_sizes", "link", "placement", "objective", "seed"});
+              "global_batch", "microbatch_sizes", "link", "placement", "objective", "seed",
+              "update_gigabytes_per_s"});
     read_modules();
     if (in_.ok()) read_samples();
     result_.devices = static_cast<std::int32_t>(in_.integer("devices", 1, kMaxCount));
@@ -54,6 +55,7 @@ class LayoutReader {
     result_.global_batch = in_.integer("global_batch", 1, INT32_MAX);
     result_.microbatch_sizes = in_.integers("microbatch_sizes", 1, INT32_MAX);
     result_.seed = static_cast<std::uint64_t>(in_.integer_or("seed", 0, 0, INT64_MAX));
+    result_.update_gigabytes_per_s = in_.number_or("update_gigabytes_per_s", 0, 0, 1e9);
     read_link();
     const std::string placement = in_.text_or("placement", "disjoint");
     if (placement != "disjoint" && placement != "shared")
@@ -80,7 +82,8 @@ class LayoutReader {
 
   void read_module(std::size_t m) {
     Reader in = in_.element("modules", m);
-    in.only({"name", "next", "freeze", "layers", "state_bytes", "valid_tp", "valid_cp", "speedup"});
+    in.only({"name", "next", "freeze", "layers", "state_bytes", "valid_tp", "valid_cp", "speedup",
+             "gradient_bytes"});
     LayoutModule module;
     module.name = names_[m];
     if (std::count(names_.begin(), names_.end(), module.name) > 1)
@@ -92,6 +95,7 @@ class LayoutReader {
     module.freeze = in.boolean_or("freeze", false);
     module.layers = static_cast<std::int32_t>(in.integer("layers", 1, kMaxCount));
     module.state_bytes = in.number("state_bytes", 0, kMaxBytes);
+    module.gradient_bytes = in.number_or("gradient_bytes", 0, 0, kMaxBytes);
     module.valid_tp = degrees(in, "valid_tp");
     module.valid_cp = degrees(in, "valid_cp");
     if (in.has("speedup")) {
@@ -231,13 +235,15 @@ const char* const kLayoutSchema = R"({
   "modules": [{"name": string, "next"?: [module names] (the llm has none), "freeze"?: bool,
                "layers": integer >= 1, "state_bytes": bytes of the whole module,
                "valid_tp"?: [degrees] (default [1]), "valid_cp"?: [degrees] (default [1]),
-               "speedup"?: {"tp,cp": factor over one device} (default tp x cp)}...],
+               "speedup"?: {"tp,cp": factor over one device} (default tp x cp),
+               "gradient_bytes"?: summed over its replicas in every step (default 0)}...],
   "samples": [{module: {"forward_ms": ms on one device, "backward_ms": ms as it is trained,
                         "activation_bytes"?: bytes, "boundary_bytes"?: bytes}}...]
              (a module left out: no work),
   "devices": integer >= 1, "devices_per_node": integer >= 1, "device_memory_bytes": bytes,
   "global_batch": samples, "microbatch_sizes": [samples, of the llm],
   "link"?: {"node_gigabytes_per_s", "network_gigabytes_per_s"} (0 or left out: no cost),
+  "update_gigabytes_per_s"?: state of modules with gradients (0 or left out: no cost),
   "placement"?: "disjoint" | "shared" (default disjoint),
   "objective"?: "entrain" | "dflop" (default entrain), "seed"?: integer >= 0 (default 0)
 })";

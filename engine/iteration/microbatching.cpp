@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/iteration/item_ranges.hpp"
-#include "engine/iteration/memory_bounds.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/simulated_trace.hpp"
@@ -11,6 +10,7 @@
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
@@ -90,8 +90,9 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
   if (options_.offload_encoders)
-    work.costs = with_offloading(std::move(work.costs), plan_, units.shapes());
-  if (bounds_memory()) work.bound_costs = with_arriving_rows(work.costs, plan_, units.shapes());
+    work.costs = scheduler::with_offloading(std::move(work.costs), plan_, units.shapes());
+  if (bounds_memory())
+    work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, units.shapes());
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value());
   if (!correction_) return work;
@@ -124,7 +125,8 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.offload_encoders = options_.offload_encoders;
   input.max_in_flight = in_flight_bounds();
   if (input.max_in_flight.empty() && bounds_memory()) {
-    auto bounds = memory_bounds(plan_, work.bound_costs, costs_->device_memory, input.microbatches);
+    auto bounds = scheduler::memory_bounds(plan_, work.bound_costs, costs_->device_memory,
+                                           input.microbatches);
     if (!bounds.ok()) return std::move(bounds).error();
     input.max_in_flight = std::move(bounds).value();
   }

@@ -5,13 +5,13 @@
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
-#include "engine/iteration/memory_bounds.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "runtime/policies/registry.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/step_estimator.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 
 namespace troupe::engine {
 
@@ -56,8 +56,8 @@ std::vector<balancer::Workload> Microbatching::weights_for(
 std::optional<double> Microbatching::llm_cap(const Work& work, const Share& share,
                                              double llm_ms) const {
   if (!bounds_memory()) return std::nullopt;
-  return llm_cap_ms(plan_, work.bound_costs, costs_->device_memory, share.llm, share.samples,
-                    llm_ms);
+  return scheduler::llm_cap_ms(plan_, work.bound_costs, costs_->device_memory, share.llm,
+                               share.samples, llm_ms);
 }
 
 Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBatch& batch,

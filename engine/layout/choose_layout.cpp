@@ -28,6 +28,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   request.microbatches = job.train.microbatches;
   request.schedule = schedules::find_schedule(job.scheduler.schedule);
   request.boundary = pinned_route(job.scheduler);
+  request.max_in_flight = job.scheduler.max_in_flight;
   request.fault_tolerance = job.cluster.fault_tolerance;
   request.prediction.dtype = job.train.dtype;
   request.prediction.speeds = speeds_for(job.cluster, speeds);
@@ -56,6 +57,10 @@ scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts
     scheduler::divide_steps(sum, static_cast<double>(kJudgedBatches));
     return sum;
   };
+}
+
+bool needs_judge(const job::Job& job) {
+  return job.balancer.policy != "in-order" || job.balancer.exchange != "off";
 }
 
 namespace {
@@ -174,8 +179,7 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
   auto samples = draw_shapes(setup, kLayoutSamples, job.job.seed);
   if (!samples.ok()) return std::move(samples).error();
   request.samples = std::move(samples).value();
-  if (job.balancer.policy != "in-order")
-    request.judge = training_judge(setup, *costs, request.samples);
+  if (needs_judge(job)) request.judge = training_judge(setup, *costs, request.samples);
   auto chosen = scheduler::auto_layout(request);
   if (!chosen.ok()) return std::move(chosen).error();
   if (auto seen = check_sources(job, chosen.value().plan.nodes()); !seen.ok()) return seen.error();

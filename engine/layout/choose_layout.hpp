@@ -45,6 +45,10 @@ scheduler::LayoutJudge training_judge(const JobSetup& setup, const PlanningCosts
 
 inline constexpr std::uint64_t kJudgedBatches = 3;
 
+/// Whether a job cuts its batches otherwise than the search for a layout does, so that a judge has
+/// the last word: by a policy, or shared out by phase.
+bool needs_judge(const job::Job& job);
+
 /// Where every layer lives. A job of one device needs no choice. Chosen by `setup.costs`, else by
 /// the profile at hand.
 ///

@@ -244,14 +244,14 @@ bool runs_parts_apart(const Schedule& schedule) {
   return rule && rule->defer;
 }
 
-bool has_phases(const Schedule& schedule) {
-  const Rule* rule = schedule.own ? nullptr : find_rule(schedule.name);
-  return rule && rule->phases != Rule::Phases::none;
-}
-
 bool has_fixed_order(const Schedule& schedule) {
   const Rule* rule = schedule.own ? nullptr : find_rule(schedule.name);
   return rule && !rule->search;
+}
+
+bool has_phases(const Schedule& schedule) {
+  const Rule* rule = schedule.own ? nullptr : find_rule(schedule.name);
+  return rule && rule->phases != Rule::Phases::none;
 }
 
 Result<Timeline> make_schedule(const TaskGraph& graph, const Schedule& schedule,

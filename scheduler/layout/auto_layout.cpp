@@ -1,6 +1,8 @@
 #include "scheduler/layout/auto_layout.hpp"
 
+#include <array>
 #include <cstddef>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,19 +18,29 @@ namespace troupe::scheduler {
 
 namespace {
 
-constexpr double kOwnShare = 0.5;  ///< Of what may be simulated, for numbers of their own.
+constexpr double kOwnShare = 0.5;  ///< Of what may be simulated, for all numbers of their own.
 /// Numbers of their own that take so many times the best layout with one number are not judged.
 constexpr double kHopeless = 1.5;
 
-/// Searches over layouts with one number of replicas for all modules, and with numbers of their
-/// own.
-class BothSearches {
+void append(std::vector<ScoredLayout>& to, std::vector<ScoredLayout> from) {
+  std::move(from.begin(), from.end(), std::back_inserter(to));
+}
+
+/// What each search over numbers of their own may simulate.
+double own_actions(const AutoLayoutRequest& request) {
+  return kOwnShare * kAutoLayoutActionsMax / (allows_colocated(request) ? 2 : 1);
+}
+
+/// Searches over layouts with one number of replicas for all modules, with numbers of their own on
+/// devices of their own, and with such numbers on shared devices.
+class Searches {
  public:
-  explicit BothSearches(const AutoLayoutRequest& request)
+  explicit Searches(const AutoLayoutRequest& request)
       : request_(request),
         scorer_(request),
         one_(request, scorer_, kAutoLayoutActionsMax),
-        own_(request, scorer_, kOwnShare * kAutoLayoutActionsMax) {}
+        apart_(request, scorer_, own_actions(request)),
+        colocated_(request, scorer_, own_actions(request)) {}
 
   Status run() {
     if (allows_one_number(request_)) {
@@ -36,35 +48,45 @@ class BothSearches {
           [&](double worth) { return layout_candidates(request_, scorer_, kPerChoice, worth); });
       if (!done.ok()) return done;
     }
-    if (allows_own_numbers(request_)) {
-      auto done = own_.run(
-          [&](double worth) { return replica_candidates(request_, scorer_, kPerChoice, worth); });
-      if (!done.ok()) return done;
-    }
+    if (allows_own_numbers(request_))
+      if (auto done = run_own(apart_, Sharing::disjoint); !done.ok()) return done;
+    if (allows_colocated(request_))
+      if (auto done = run_own(colocated_, Sharing::colocated); !done.ok()) return done;
     if (auto done = judge(); !done.ok()) return done;
-    one_.prefer_fewer_devices();
-    own_.prefer_fewer_devices();
+    for (LayoutSearch* search : all()) search->prefer_fewer_devices();
     return Done{};
   }
 
-  /// The best layout of both, with reasons. Errors: infeasible where none fits.
+  /// The best layout of all, with reasons. Errors: infeasible where none fits.
   Result<AutoLayout> choose() && {
-    const bool own_first = own_pays();
+    const bool together =
+        colocated_.found() && (!apart_.found() || colocated_.best_ms() < apart_.best_ms());
+    LayoutSearch& own = together ? colocated_ : apart_;
+    LayoutSearch& other_own = together ? apart_ : colocated_;
+    const bool own_first = pays(own);
     AutoLayout made;
     if (own_first && one_.found()) made.one_number_ms = one_.best_ms();
-    made.simulated = one_.simulated() + own_.simulated();
-    made.judged = one_.judged() + own_.judged();
-    const Error why = one_.why().message.empty() ? own_.why() : one_.why();
-    auto scored = std::move(own_first ? own_ : one_).take();
-    auto others = std::move(own_first ? one_ : own_).take();
+    Error why;
+    for (const LayoutSearch* search : all()) {
+      made.simulated += search->simulated();
+      made.judged += search->judged();
+      if (why.message.empty()) why = search->why();
+    }
+    auto scored = std::move(own_first ? own : one_).take();
+    auto others = std::move(own_first ? one_ : own).take();
+    append(own_first ? scored : others, std::move(other_own).take());
     if (scored.empty()) std::swap(scored, others);
     if (scored.empty()) return why;
     if (!scored.front().fits) {
-      scored.insert(scored.end(), others.begin(), others.end());
+      append(scored, std::move(others));
       return memory_error(request_, scored);
     }
     made.reasons = layout_reasons(request_, scored, others);
     ScoredLayout& best = scored.front();
+    made.placed_ms = best.step.step_ms;
+    if (const auto* other = other_placement(scored, others))
+      made.other_placement = {*encoder_placement(other->placed.plan), other->fits,
+                              other->step.step_ms};
     made.layout = std::move(best.placed.layout);
     made.plan = std::move(best.placed.plan);
     made.predicted = std::move(best.step);
@@ -72,25 +94,42 @@ class BothSearches {
   }
 
  private:
+  std::array<LayoutSearch*, 3> all() { return {&one_, &apart_, &colocated_}; }
+
+  Status run_own(LayoutSearch& search, Sharing sharing) {
+    // In phases there are two such searches: what they call hopeless is not worth its time.
+    const bool to_the_end = !allows_colocated(request_) || !(one_.found() || apart_.found());
+    return search.run(
+        [&](double worth) {
+          return replica_candidates(request_, scorer_, sharing, kPerChoice, worth);
+        },
+        to_the_end);
+  }
+
   /// Either all that were found are judged, or none: figures of one origin are compared.
   Status judge() {
     if (!request_.judge) return Done{};
-    const bool hopeless =
-        one_.found() && own_.found() && own_.best_ms() > kHopeless * one_.best_ms();
-    std::vector<std::size_t> one, own;
-    if (one_.found()) one = one_.to_judge(kJudged);
-    if (own_.found() && !hopeless) own = own_.to_judge(kJudgedNumbers);
-    if (one_.found() && one.empty()) return Done{};
-    if (own_.found() && !hopeless && own.empty()) return Done{};
-    if (one.size() + own.size() < 2) return Done{};
-    if (auto done = one_.judge(one); !done.ok()) return done;
-    return own_.judge(own);
+    std::vector<std::pair<LayoutSearch*, std::vector<std::size_t>>> chosen;
+    std::size_t count = 0;
+    for (LayoutSearch* search : all()) {
+      const bool hopeless =
+          one_.found() && search->found() && search->best_ms() > kHopeless * one_.best_ms();
+      if (!search->found() || hopeless) continue;
+      auto own = search->to_judge(search == &one_ ? kJudged : kJudgedNumbers);
+      if (own.empty()) return Done{};
+      count += own.size();
+      chosen.emplace_back(search, std::move(own));
+    }
+    if (count < 2) return Done{};
+    for (const auto& [search, own] : chosen)
+      if (auto done = search->judge(own); !done.ok()) return done;
+    return Done{};
   }
 
-  bool own_pays() const {
-    if (!own_.found()) return false;
+  bool pays(const LayoutSearch& search) const {
+    if (!search.found()) return false;
     if (!one_.found()) return true;
-    const auto& own = own_.results().front();
+    const auto& own = search.results().front();
     const auto& one = one_.results().front();
     const double worth = devices_of(own) > devices_of(one) ? kWorthDevices : kWorthNumbers;
     return own.step.step_ms <= (1 - worth) * one.step.step_ms;
@@ -98,14 +137,14 @@ class BothSearches {
 
   const AutoLayoutRequest& request_;
   LayoutScorer scorer_;
-  LayoutSearch one_, own_;
+  LayoutSearch one_, apart_, colocated_;
 };
 
 }  // namespace
 
 Result<AutoLayout> auto_layout(const AutoLayoutRequest& request) {
   if (auto checked = check_request(request); !checked.ok()) return std::move(checked).error();
-  BothSearches searches(request);
+  Searches searches(request);
   if (auto done = searches.run(); !done.ok()) return std::move(done).error();
   return std::move(searches).choose();
 }

@@ -4,7 +4,8 @@
 // Pure and seeded: every process that sees the same request makes the same plan. Candidates are
 // numbers of pipelines, forms of a pipeline (encoders apart or on the llm's devices, side by side
 // or one after another), module groups with numbers of replicas of their own (3 encoders beside 2
-// llms) and tensor and context degrees where the profile has them; layers are cut frozen-aware.
+// llms; under schedules of phases also 4 encoders on the devices of 2 llms) and tensor and context
+// degrees where the profile has them; layers are cut frozen-aware.
 // What is compared is the step time of the *simulator* over seeded batches of the sampled shapes,
 // cut into microbatches as the engine does, and the memory it finds on each device.
 
@@ -24,6 +25,7 @@
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/cost/cost_model.hpp"
 #include "scheduler/iteration/schedules.hpp"
+#include "scheduler/layout/encoder_placement.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -52,6 +54,8 @@ struct AutoLayoutRequest {
   std::int64_t microbatches = 1;           ///< Mean per pipeline and step.
   Schedule schedule;
   std::optional<Route> boundary;  ///< Of rows between module groups; none: what takes least.
+  /// Microbatches that a stage may have in flight, of a schedule of phases; 0: as memory allows.
+  std::int32_t max_in_flight = 0;
   /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
   /// are part of every candidate, its memory and its time.
   std::int32_t fault_tolerance = 0;
@@ -83,6 +87,13 @@ struct LayoutReason {
   std::string why;
 };
 
+/// The best layout whose encoders stand otherwise beside the llm than the chosen one's.
+struct OtherPlacement {
+  EncoderPlacement placement = EncoderPlacement::apart;
+  bool fits = true;    ///< Into the memory of every device.
+  double step_ms = 0;  ///< Mean, compared in the same way as `AutoLayout::placed_ms`.
+};
+
 struct AutoLayout {
   HandLayout layout;  ///< As `[[parallel.pipelines]]` or `[[parallel.replicas]]` writes it.
   ParallelPlan plan;  ///< Placed by `place_by_hand`, without devices that idle.
@@ -90,6 +101,9 @@ struct AutoLayout {
   /// Where module groups have numbers of their own: the step of the best layout with one number for
   /// all, compared in the same way; none where pins exclude it or none fits.
   std::optional<double> one_number_ms;
+  double placed_ms = 0;  ///< The mean step that the layout was chosen by.
+  /// None where no other was found, and for a model of the llm alone.
+  std::optional<OtherPlacement> other_placement;
   std::vector<LayoutReason> reasons;
   std::int64_t simulated = 0;  ///< Layouts that were scored by the simulator.
   std::int64_t judged = 0;  ///< Of these, by the request's judge, which `predicted` is then from.
@@ -98,10 +112,11 @@ struct AutoLayout {
 /// Finds the layout with the least predicted step time that fits and keeps all pins.
 ///
 /// Two searches, over layouts with one number of replicas for all modules and over those in which
-/// module groups have numbers of their own (replica_candidates.hpp), as far as pins allow them. The
-/// latter are chosen where the former do not fit, or where they save `kWorthNumbers` of the step
-/// (if they take more devices `kWorthDevices`): pipelines can be cut anew when nodes are lost. So
-/// the choice never takes longer than the best layout with one number.
+/// module groups have numbers of their own (replica_candidates.hpp), as far as pins allow them;
+/// under schedules of phases a third one over the latter with encoders on the llm's devices.
+/// Numbers of their own are chosen where one number does not fit, or where they save
+/// `kWorthNumbers` of the step (if they take more devices `kWorthDevices`): pipelines can be cut
+/// anew when nodes are lost. So the choice never takes longer than the best layout with one number.
 ///
 /// The forms are those of `layout_shapes.hpp`, each with balanced cuts; the most promising by their
 /// slowest device and longest path are simulated, and the best are refined by moving cuts, all of

@@ -40,9 +40,10 @@ class Sharing {
     const GroupLoad& llm = request_.groups.back();
     const std::int32_t width = request_.groups.front().width;
     std::int32_t least = 0;  // Devices of the encoders.
-    for (std::size_t g = 0; g < encoders_; ++g)
+    for (std::size_t g = 0; g < encoders_ && !request_.colocated; ++g)
       least += width * request_.groups[g].pinned.value_or(1);
-    if (encoders_ > 1) make_tables((request_.devices - request_.llm_replicas * llm.width) / width);
+    if (encoders_ > 1 && !request_.colocated)
+      make_tables((request_.devices - request_.llm_replicas * llm.width) / width);
     const std::int32_t step = request_.may_idle ? request_.llm_replicas : 1;
     for (std::int32_t stages = request_.llm_replicas;
          stages <= request_.llm_replicas * llm.layers &&
@@ -50,6 +51,10 @@ class Sharing {
          stages += step) {
       const auto own = split(request_.llm_replicas, stages);
       if (!fits(llm, own)) continue;
+      if (request_.colocated) {
+        if (request_.may_idle || stages * llm.width == request_.devices) add_colocated(own);
+        continue;
+      }
       const auto left = (request_.devices - stages * llm.width) / width;
       if (encoders_ == 1)
         add_single(own, left);
@@ -131,6 +136,60 @@ class Sharing {
       each_whole(load, left, add_share);
   }
 
+  /// Visits the shares of a group on so many places of the llm's devices.
+  template <class Visit>
+  void each_on(const GroupLoad& load, std::int32_t places, Visit visit) const {
+    const auto microbatches = request_.microbatches * std::int64_t{request_.llm_replicas};
+    const auto spread = [&](std::int32_t replicas) {
+      if (replicas > (load.pinned ? places : std::min<std::int64_t>(places, microbatches))) return;
+      auto share = split(replicas, places);
+      if (share.stages + (share.longer > 0 ? 1 : 0) > load.layers)
+        share = {replicas, std::min(load.layers, share.stages), 0};
+      if (fits(load, share)) visit(share);
+    };
+    if (load.pinned) return spread(*load.pinned);
+    if (places <= kAllReplicas) {
+      for (auto replicas = places; replicas >= 1; --replicas) spread(replicas);
+      return;
+    }
+    std::int32_t before = 0;
+    for (std::int32_t stages = 1; stages <= std::min(load.layers, places); ++stages) {
+      const std::int32_t replicas = places / stages;
+      if (replicas != before) spread(replicas);
+      before = replicas;
+    }
+  }
+
+  void add_colocated(const GroupShare& llm) {
+    std::vector<GroupShare> best;
+    for (std::size_t g = 0; g < encoders_; ++g) {
+      const GroupLoad& load = request_.groups[g];
+      const auto places = llm.all_stages() * request_.groups.back().width / load.width;
+      double least = kNone;
+      each_on(load, places, [&](const GroupShare& share) {
+        if (encoders_ == 1) {
+          trial_.assign({share, llm});
+          return add(trial_);
+        }
+        const double ms = alone_ms(load, share);
+        if (ms >= least) return;
+        if (least == kNone) best.emplace_back();
+        least = ms;
+        best.back() = share;
+      });
+    }
+    if (encoders_ == 1 || best.size() < encoders_) return;
+    best.push_back(llm);
+    add(best);
+  }
+
+  /// What an encoder group takes by itself, but for the way of its first microbatch.
+  double alone_ms(const GroupLoad& load, const GroupShare& share) const {
+    const auto times = bound_of(load, share);
+    return static_cast<double>(turns(request_, false, share.replicas)) * times.slowest_ms +
+           request_.reduction_ms(share.replicas, share.stages * load.width, times.trained_bytes);
+  }
+
   /// What each encoder group does best with each number of stages, alone.
   void make_tables(std::int32_t stages) {
     for (std::size_t g = 0; g < encoders_; ++g) {
@@ -140,10 +199,7 @@ class Sharing {
         Option& best = table[at(available)];
         if (request_.may_idle) best = table[at(available - 1)];
         const auto compare = [&](const GroupShare& share) {
-          const auto times = bound_of(load, share);
-          const double ms =
-              static_cast<double>(turns(request_, false, share.replicas)) * times.slowest_ms +
-              request_.reduction_ms(share.replicas, times.trained_bytes);
+          const double ms = alone_ms(load, share);
           if (ms < best.ms) best = {share, ms};
         };
         // Of stages that may idle all smaller shares are known.
@@ -226,16 +282,21 @@ class Sharing {
 
 double shared_step_ms(const ShareRequest& request, const std::vector<GroupShare>& groups,
                       const std::vector<GroupTimes>& times) {
-  double encoder_ms = 0, longest_ms = 0, reduction_ms = 0;
+  const auto joined = [&](double a, double b) {
+    return request.colocated ? a + b : std::max(a, b);
+  };
+  double encoder_ms = 0, turns_ms = 0, reduction_ms = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const bool llm = g + 1 == groups.size();
     const auto left = static_cast<double>(turns(request, llm, groups[g].replicas) - 1);
-    longest_ms = std::max(longest_ms, left * times[g].slowest_ms);
-    if (!llm) encoder_ms = std::max(encoder_ms, request.groups[g].work_ms);
+    turns_ms = joined(turns_ms, left * times[g].slowest_ms);
+    if (!llm) encoder_ms = joined(encoder_ms, request.groups[g].work_ms);
     reduction_ms =
-        std::max(reduction_ms, request.reduction_ms(groups[g].replicas, times[g].trained_bytes));
+        joined(reduction_ms,
+               request.reduction_ms(groups[g].replicas, groups[g].stages * request.groups[g].width,
+                                    times[g].trained_bytes));
   }
-  return encoder_ms + request.groups.back().work_ms + longest_ms + reduction_ms;
+  return encoder_ms + request.groups.back().work_ms + turns_ms + reduction_ms;
 }
 
 std::vector<DeviceShare> share_devices(const ShareRequest& request) {

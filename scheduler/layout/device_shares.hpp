@@ -1,5 +1,5 @@
 // How the devices of a cluster may be shared out among module groups that each have a number of
-// replicas of their own, 3 of an encoder beside 2 of the llm.
+// replicas of their own, 3 of an encoder beside 2 of the llm; or how encoders stand on the llm's.
 //
 // Pure, on numbers alone. Helper of replica_candidates.cpp: bounds on times say what is worth to be
 // cut and simulated.
@@ -31,9 +31,12 @@ struct ShareRequest {
   std::int32_t llm_replicas = 1;
   std::int64_t microbatches = 1;  ///< Of each llm replica and step.
   bool may_idle = false;          ///< False: every device gets a stage.
-  double device_memory = 0;       ///< Bytes of one device; 0: not limited.
-  /// What it takes to add up so many bytes of state over so many replicas.
-  std::function<double(std::int32_t replicas, double bytes)> reduction_ms;
+  /// Encoders stand on the llm's devices, in as many places of their width as its stages have, and
+  /// take turns with it. REQUIRES, if so: the llm's width is a multiple of all others.
+  bool colocated = false;
+  double device_memory = 0;  ///< Bytes of one device; 0: not limited.
+  /// What it takes to add up so many bytes of state over so many replicas of so many devices each.
+  std::function<double(std::int32_t replicas, std::int32_t devices, double bytes)> reduction_ms;
   std::size_t count = 1;                                          ///< How many shares are wanted.
   double bound_max_ms = std::numeric_limits<double>::infinity();  ///< None with a larger bound.
 };
@@ -62,7 +65,8 @@ struct GroupTimes {
 
 /// Way of the first microbatch through the longest group and the llm, then as many turns of the
 /// slowest stage as its replica has microbatches left, then the longest sum of gradients. An
-/// encoder replica has an equal part of the microbatches of all llm replicas.
+/// encoder replica has an equal part of the microbatches of all llm replicas. What stands on the
+/// same devices adds up: ways and turns of encoders, the llm's turns, all sums of gradients.
 double shared_step_ms(const ShareRequest& request, const std::vector<GroupShare>& groups,
                       const std::vector<GroupTimes>& times);
 
@@ -72,6 +76,10 @@ double shared_step_ms(const ShareRequest& request, const std::vector<GroupShare>
 /// may idle also as many as keep the llm busy). Left out is what gives all groups one number of
 /// replicas, what cannot fit, and more replicas than there are microbatches. Of several encoder
 /// groups one share is tried for each number of devices that is left to them.
+///
+/// Colocated encoders have any number of replicas on a few places, on many for each number of
+/// stages as many as there are places for; they fill all places, or as many as their layers allow.
+/// Of several groups each has the share that is best for it alone.
 ///
 /// REQUIRES: at least one group before the llm's; counts >= 1.
 /// Cost: O(devices x layers), with several encoder groups O(devices^2).

@@ -7,6 +7,7 @@
 
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/layout_options.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 
 namespace troupe::scheduler {
 
@@ -72,7 +73,9 @@ class Search {
     double path_ms = 0;       ///< Longest path of fills.
     std::int32_t depth = 0;   ///< Longest path of stages.
     double extra_ms = 0;      ///< Resharding, or the step times of shared modules.
-    double memory_bytes = 0;  ///< Shared placement: sum over modules.
+    double update_ms = 0;     ///< Longest update; shared placement: sum over modules.
+    double state_bytes = 0;   ///< Shared placement: sum over modules.
+    double memory_bytes = 0;  ///< The same with a microbatch of each.
   };
 
   std::vector<LayoutOption> options_of(std::size_t module, std::int64_t microbatches,
@@ -112,22 +115,64 @@ class Search {
     descend(0, start);
   }
 
-  /// Step time of a module that has the devices for itself.
-  double alone(const LayoutOption& option) const {
-    const auto count = static_cast<double>(input_.global_batch / (option.samples * option.dp));
+  /// Microbatches of a replica and step.
+  std::int64_t count_of(const LayoutOption& option) const {
+    return input_.global_batch / (option.samples * option.dp);
+  }
+
+  /// Step time of a module that has the devices for itself, filled and drained once for each
+  /// window; `pace`: times as long as its slowest stage takes that each microbatch takes.
+  double alone(const LayoutOption& option, double windows = 1, double pace = 1) const {
+    const auto count = static_cast<double>(count_of(option));
     return input_.objective == LayoutObjective::entrain
-               ? option.fill_ms + (count - 1) * option.mean_stage_ms
-               : (count + option.pp - 1) * option.mean_stage_ms;
+               ? windows * option.fill_ms + (count - windows) * option.mean_stage_ms * pace
+               : (count * pace + windows * (option.pp - 1)) * option.mean_stage_ms;
+  }
+
+  /// What modules that share their devices hold and take.
+  struct SharedStep {
+    double ms = 0;
+    double memory_bytes = 0;  ///< Of all modules.
+    std::vector<std::int64_t> kept;
+  };
+
+  SharedStep shared_step(const State& state) const {
+    const double room = std::max(0.0, input_.device_memory_bytes - state.state_bytes);
+    const auto modules = static_cast<double>(chosen_.size());
+    std::int64_t width = std::numeric_limits<std::int32_t>::max();
+    std::vector<std::int64_t> fit;
+    for (std::size_t m = 0; m < chosen_.size(); ++m) {
+      fit.push_back(kept_microbatches(room, modules, chosen_[m].option->activation_bytes));
+      if (!input_.modules[m].next.empty()) width = std::min(width, fit.back());
+    }
+    SharedStep step{state.update_ms, state.state_bytes, {}};
+    std::int64_t windows = 1;
+    for (std::size_t m = 0; m < chosen_.size(); ++m)
+      if (!input_.modules[m].next.empty())
+        windows = std::max(windows, (count_of(*chosen_[m].option) + width - 1) / width);
+    for (std::size_t m = 0; m < chosen_.size(); ++m) {
+      const LayoutOption& option = *chosen_[m].option;
+      const bool encoder = !input_.modules[m].next.empty();
+      const std::int64_t wanted = std::min<std::int64_t>(
+          count_of(option), encoder ? width : std::min<std::int64_t>(option.pp, fit[m]));
+      const double pace =
+          encoder || fit[m] >= option.pp ? 1.0 : double(option.pp) / static_cast<double>(fit[m]);
+      step.kept.push_back(wanted);
+      step.memory_bytes += static_cast<double>(wanted) * option.activation_bytes;
+      step.ms += alone(option, static_cast<double>(std::min(windows, count_of(option))), pace);
+    }
+    return step;
   }
 
   /// No completion of `state` from this position takes less.
   double bound(const State& state, std::size_t position) const {
-    if (input_.placement == Placement::shared) return state.extra_ms + least_extra_ms_[position];
+    if (input_.placement == Placement::shared)
+      return state.extra_ms + least_extra_ms_[position] + state.update_ms;
     const double slowest = std::max(state.slowest_ms, least_stage_ms_[position]);
     const auto count = static_cast<double>(microbatches_);
     return input_.objective == LayoutObjective::entrain
-               ? state.path_ms + (count - 1) * slowest + state.extra_ms
-               : (count + state.depth - 1) * slowest;
+               ? state.path_ms + (count - 1) * slowest + state.extra_ms + state.update_ms
+               : (count + state.depth - 1) * slowest + state.update_ms;
   }
 
   double cost(const State& state) const {
@@ -142,7 +187,8 @@ class Search {
             std::max(slowest, (*chosen.option->module_ms)[draw] * chosen.option->stage_factor);
       sum += slowest;
     }
-    return static_cast<double>(microbatches_ + state.depth - 1) * sum / static_cast<double>(draws);
+    return static_cast<double>(microbatches_ + state.depth - 1) * sum / static_cast<double>(draws) +
+           state.update_ms;
   }
 
   void descend(std::size_t position, const State& state) {
@@ -168,7 +214,7 @@ class Search {
 
   /// Adds a module to the state; false where it does not fit into memory.
   bool add(std::int32_t module, const LayoutOption& option, State& state) {
-    const auto count = input_.global_batch / (option.samples * option.dp);
+    const auto count = count_of(option);
     double behind_ms = 0;
     std::int32_t behind_depth = 0;
     for (const auto next : input_.modules[at(module)].next) {
@@ -179,11 +225,14 @@ class Search {
     behind_ms_[at(module)] = behind_ms + option.fill_ms;
     behind_depth_[at(module)] = behind_depth + option.pp;
     const bool shared = input_.placement == Placement::shared;
-    const bool keeps_all = shared && !input_.modules[at(module)].next.empty();
-    const std::int64_t depth = shared ? option.pp : behind_depth_[at(module)];
-    const auto in_flight = static_cast<double>(keeps_all ? count : std::min(count, depth));
+    // What is kept of a window is known when all modules are.
+    const auto in_flight =
+        static_cast<double>(shared ? 1 : std::min<std::int64_t>(count, behind_depth_[at(module)]));
     const double memory = option.state_bytes + in_flight * option.activation_bytes;
     state.memory_bytes = shared ? state.memory_bytes + memory : memory;
+    state.state_bytes += option.state_bytes;
+    state.update_ms =
+        shared ? state.update_ms + option.update_ms : std::max(state.update_ms, option.update_ms);
     if (state.memory_bytes > input_.device_memory_bytes) return false;
     chosen_[at(module)] = {&option, memory};
     state.devices =
@@ -211,7 +260,16 @@ class Search {
 
   void finish(const State& state) {
     ++evaluated_;
-    const double ms = cost(state);
+    double ms = cost(state);
+    if (input_.placement == Placement::shared) {
+      const SharedStep step = shared_step(state);
+      if (step.memory_bytes > input_.device_memory_bytes) return;
+      ms = step.ms;
+      for (std::size_t m = 0; m < chosen_.size(); ++m)
+        chosen_[m].memory_bytes =
+            chosen_[m].option->state_bytes +
+            static_cast<double>(step.kept[m]) * chosen_[m].option->activation_bytes;
+    }
     const bool equal = std::abs(ms - best_ms_) <= 1e-12 * ms;
     if (equal ? state.devices >= best_devices_ : ms >= best_ms_) return;
     best_ms_ = ms;

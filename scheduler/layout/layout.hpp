@@ -26,6 +26,8 @@ struct LayoutModule {
   std::vector<std::int32_t> valid_cp = {1};
   /// How much faster than one device (tp, cp) is; missing: tp x cp.
   std::map<std::pair<std::int32_t, std::int32_t>, double> speedup;
+  /// Of the whole module, added up over its replicas in every step; 0: none, and no update.
+  double gradient_bytes = 0;
 };
 
 /// One sample in one module, on one device.
@@ -38,7 +40,7 @@ struct ModuleSample {
 
 enum class Placement {
   disjoint,  ///< Every module on devices of its own; all work at once.
-  shared,    ///< All on the same devices, one after the other.
+  shared,    ///< All on the same devices, one after the other, as in schedules of phases.
 };
 
 enum class LayoutObjective {
@@ -56,6 +58,7 @@ struct LayoutInput {
   std::vector<std::int64_t> microbatch_sizes;  ///< Of the llm, in samples.
   double node_gigabytes_per_s = 0;             ///< 0: transfers inside a node cost nothing.
   double network_gigabytes_per_s = 0;          ///< 0: transfers between nodes cost nothing.
+  double update_gigabytes_per_s = 0;           ///< State that a device updates; 0: in no time.
   Placement placement = Placement::disjoint;
   LayoutObjective objective = LayoutObjective::entrain;
   std::uint64_t seed = 0;
@@ -82,15 +85,25 @@ struct LayoutChoice {
 /// forward and backward together; layers are cut as evenly as possible. A frozen module with
 /// nothing trainable before it has no backward. Per device: state / tp x share of layers, and
 /// activations of the heaviest drawn microbatch / (tp x cp) x share of layers x microbatches in
-/// flight (stages from here to the sink, at most all microbatches; all of them for encoders that
-/// share devices with the llm). tp x cp stays inside a node. Layouts need not use every device.
+/// flight (stages from here to the sink, at most all microbatches). tp x cp stays inside a node.
+/// Layouts need not use every device.
 ///
 /// `entrain` looks at all splits of a replica's devices, not only at the proportional one, and lets
 /// encoders that do not feed each other work side by side. It adds, for adjacent modules whose
 /// (tp, cp) differ, their boundary bytes there and (if trained) back at the speed of the link: of
 /// the node if a replica fits into one, else of the network. `dflop` draws 64 microbatches from the
-/// samples (seeded); an encoder's microbatch has global_batch / (N_mb x dp) samples. With `shared`
-/// placement the modules' own step times add up, and so does their memory on a device.
+/// samples (seeded); an encoder's microbatch has global_batch / (N_mb x dp) samples.
+///
+/// A step ends with the sum of gradients and the update of the module that takes longest for them
+/// (with `shared` placement of all, one after the other): of n holders (dp x cp) each moves an nth
+/// of a device's gradients n - 1 times twice, where several stand on a node first among themselves;
+/// then a device updates its state.
+///
+/// With `shared` placement the modules' own step times add up, and so does their memory on a
+/// device. Encoders keep the microbatches of a window: as many as fit where modules share evenly
+/// what state leaves of a device, at least one (`kept_microbatches`, as steps do), the narrowest
+/// encoder's for all. Each further window fills and drains every module anew. An llm whose part
+/// holds fewer microbatches than it has stages is slower by as much.
 ///
 /// Ties: fewer devices, then the order in which options are listed (tp, cp, pp, dp ascending).
 ///

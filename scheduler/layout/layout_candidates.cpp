@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/layout_degrees.hpp"
 #include "scheduler/layout/layout_estimate.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -63,7 +64,7 @@ class Collector {
       if (!weighed.ok()) return std::move(weighed).error();
       const auto weights = std::make_shared<const LayerWeights>(std::move(weighed).value());
       Choice choice{parallelisms, widths, LayoutEstimate(request_, weights, pipelines),
-                    PipelineShapes(model, *weights, widths)};
+                    PipelineShapes(model, *weights, widths, has_phases(request_.schedule))};
       remember_largest(choice.estimate);
       shapes_seen_ = shapes_seen_ || shares.front() <= sizes.most();
       if (!hopeless(choice, shares.back())) add_sized(choice, shares);
@@ -164,8 +165,7 @@ class Collector {
     best_ms_ = std::min(best_ms_, best.front().cost);
     for (auto& [shape, ms] : best) {
       LayoutCandidate candidate{choice.parallelisms, {}, {}, estimate.weights(), ms};
-      candidate.may_fit =
-          !limited() || estimate.fullest_bytes(shape, estimate.microbatches()) <= memory();
+      candidate.may_fit = estimate.may_fit(shape);
       const auto* other = alike(larger, shape.form);
       candidate.shapes.push_back(std::move(shape));
       if (other) candidate.shapes.push_back(*other);

@@ -24,23 +24,46 @@ struct LayoutCandidate {
   std::vector<std::size_t> shape_of;      ///< Per copy: index into `shapes`.
   std::shared_ptr<const LayerWeights> weights;
   double estimate_ms = 0;  ///< Longest path, slowest device for all other microbatches, reduction.
-  bool may_fit = true;     ///< With as many microbatches in flight as 1F1B has.
+  bool may_fit = true;     ///< With as many microbatches in flight as the schedule needs.
   /// Empty, as `numbers`, where copies are pipelines. The llm's group is the last one; copies stand
   /// in the order of groups.
   std::vector<std::vector<ModuleId>> module_groups = {};
   std::vector<std::int32_t> numbers = {};  ///< Replicas of each group.
+  bool colocated = false;                  ///< Then encoders' copies stand on the llm's devices.
 
   /// Copies of the llm: among them the samples of a step are shared out.
   std::int32_t pipelines() const {
     return numbers.empty() ? static_cast<std::int32_t>(shape_of.size()) : numbers.back();
   }
-  /// Groups that a stage may be on, of all copies.
+  /// Groups that a stage may be on, of all copies; where colocated those of both sides.
   std::int32_t groups() const {
     std::int32_t count = 0;
     for (const auto shape : shape_of) count += shapes[shape].devices;
     return count;
   }
 };
+
+/// Where the copies of module groups stand: groups of devices, and on each a place for the llm, or
+/// for as many stages of encoders as it is wider than theirs.
+struct CopyPlaces {
+  std::int32_t groups = 0;
+  std::int32_t per_group = 1;       ///< Places of encoders; 1 where nothing is colocated.
+  std::size_t first_llm = 0;        ///< Copies from here on are the llm's.
+  std::vector<std::int32_t> first;  ///< Per copy: the place of its first stage.
+
+  std::int32_t place_of(std::size_t copy, std::int32_t stage) const {
+    return first[copy] + stage * (copy < first_llm ? 1 : per_group);
+  }
+  std::int32_t group_of(std::size_t copy, std::int32_t stage) const {
+    return place_of(copy, stage) / per_group;
+  }
+};
+
+/// Copies stand one behind the other; colocated encoders of each group anew from the first place
+/// on, spread evenly over all.
+/// REQUIRES: a candidate with numbers; where colocated, the llm's width is a multiple of the
+/// encoders'.
+CopyPlaces copy_places(const LayoutCandidate& candidate);
 
 /// A candidate as a checked plan.
 struct PlacedCandidate {
@@ -71,8 +94,9 @@ Result<std::vector<LayoutCandidate>> layout_candidates(const AutoLayoutRequest& 
                                                        LayoutScorer& scorer, std::size_t per_choice,
                                                        double worth);
 
-/// Devices of each group of a candidate, pipeline by pipeline. Wider groups take devices first, so
+/// Devices of each stage's group of a candidate, copy by copy. Wider groups take devices first, so
 /// that powers of two leave no holes; where failures are to be survived, pipelines share no node.
+/// Groups of colocated encoders are parts of the llm's.
 ///
 /// Errors: infeasible where the groups do not fit into the nodes.
 Result<std::vector<DeviceGroup>> device_groups(const AutoLayoutRequest& request,

@@ -8,6 +8,7 @@
 
 #include "scheduler/layout/layout.hpp"
 #include "scheduler/layout/layout_score.hpp"
+#include "scheduler/layout/replica_candidates.hpp"
 
 namespace troupe::scheduler {
 
@@ -30,7 +31,7 @@ class DegreeSearch {
       : request_(request), model_(request.model->graph()), scorer_(scorer) {}
 
   /// Degrees per module, or nothing where the search finds no layout.
-  std::vector<Parallelism> run() {
+  std::vector<Parallelism> run(Placement placement) {
     const auto single = scorer_.weights(1, {});
     if (!single.ok()) return {};
     LayoutInput input;
@@ -48,6 +49,7 @@ class DegreeSearch {
     input.global_batch = request_.global_batch;
     for (std::int64_t size = 1; size <= request_.global_batch; size *= 2)
       input.microbatch_sizes.push_back(size);
+    input.placement = placement;
     input.node_gigabytes_per_s = request_.prediction.speeds.node.gigabytes_per_s;
     input.network_gigabytes_per_s = request_.prediction.speeds.network.gigabytes_per_s;
     const auto choice = search_layout(input);
@@ -161,8 +163,9 @@ std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& re
   for (const auto p : llm)
     if (std::find(encoders.begin(), encoders.end(), p) != encoders.end())
       choices.emplace_back(modules, p);
-  if (modules > 1) {
-    auto found = DegreeSearch(request, scorer).run();
+  for (const auto placement : {Placement::disjoint, Placement::shared}) {
+    if (modules == 1 || (placement == Placement::shared && !allows_colocated(request))) continue;
+    auto found = DegreeSearch(request, scorer).run(placement);
     if (!found.empty() && std::find(choices.begin(), choices.end(), found) == choices.end())
       choices.push_back(std::move(found));
   }

@@ -25,8 +25,9 @@ std::vector<Parallelism> side_degrees(const AutoLayoutRequest& request, Side sid
 
 /// Degrees per module, one entry per choice: each pair that both sides may have, the same for all
 /// modules; and, for a cluster that is only planned for, what the layout search (`layout.hpp`)
-/// finds with degrees of its own for encoders and llm. Where that leaves fewer than two, also the
-/// smallest ones of each side. REQUIRES: `check_request` accepts the request. Never empty.
+/// finds with degrees of its own for encoders and llm, also on the same devices where they may
+/// share some. Where that leaves fewer than two, also the smallest ones of each side. REQUIRES:
+/// `check_request` accepts the request. Never empty.
 std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& request,
                                                      LayoutScorer& scorer);
 

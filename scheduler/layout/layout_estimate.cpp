@@ -1,12 +1,14 @@
 #include "scheduler/layout/layout_estimate.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/state_bytes.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe::scheduler {
@@ -26,21 +28,29 @@ double fullest(const PipelineShape& shape, BytesOf bytes_of) {
 
 }  // namespace
 
-double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders) {
+double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders,
+                             std::int32_t apart) {
   const auto& speeds = request.prediction.speeds;
+  const double on_node =
+      std::clamp(request.cluster.devices_per_node / apart, 1, std::max(holders, 1));
+  const double nodes = std::ceil(holders / on_node);
   const auto per_byte = [](double gigabytes_per_s) {
     return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
   };
   return bytes_per_element(request.prediction.dtype) /
-         state_bytes_per_trained_element(request.prediction.dtype) * (holders - 1) / holders *
-         (per_byte(speeds.reduce_gigabytes_per_s) + 2 * per_byte(speeds.network.gigabytes_per_s));
+         state_bytes_per_trained_element(request.prediction.dtype) *
+         ((holders - 1.0) / holders * per_byte(speeds.reduce_gigabytes_per_s) +
+          2 * (nodes - 1) / nodes / on_node * per_byte(speeds.network.gigabytes_per_s) +
+          2 * (on_node - 1) / on_node * per_byte(speeds.node.gigabytes_per_s));
 }
 
 LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
                                std::shared_ptr<const LayerWeights> weights, std::int32_t pipelines)
     : request_(request),
       weights_(std::move(weights)),
-      reduction_ms_per_byte_(reduction_ms_per_byte(request, pipelines)) {
+      phases_(has_phases(request.schedule)),
+      reduction_ms_per_byte_(reduction_ms_per_byte(
+          request, pipelines, std::max(request.cluster.devices() / pipelines, 1))) {
   const auto own = std::max<std::int64_t>(request.global_batch / pipelines, 1);
   microbatches_ = static_cast<double>(std::min(request.microbatches, own));
   const ModelGraph& model = request.model->graph();
@@ -62,8 +72,46 @@ LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
 }
 
 double LayoutEstimate::ms(const PipelineShape& shape) const {
-  return path_ms(shape) + latency_ms(shape.devices) + (microbatches_ - 1) * shape.slowest_ms +
-         reduction_ms(shape);
+  const double path = path_ms(shape);
+  const double refill_ms = std::max(0.0, path - shape.slowest_ms);
+  return path + latency_ms(shape.devices) + (microbatches_ - 1) * shape.slowest_ms +
+         (windows(shape) - 1) * refill_ms + reduction_ms(shape);
+}
+
+PhaseMemory LayoutEstimate::held_in_phases(const PipelineShape& shape) const {
+  const ModuleId llm = request_.model->graph().llm();
+  PhaseMemory held(shape.devices, static_cast<double>(request_.device_memory.count()));
+  for (const Track& track : shape.tracks)
+    for (std::int32_t s = 0; s < track.segments(); ++s) {
+      struct Side {
+        bool there = false;
+        double state = 0, microbatch = 0;
+      } encoders, own;
+      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l) {
+        const auto layer = track.layers[at(l)];
+        Side& side = weights_->layers[layer].module == llm ? own : encoders;
+        side.there = true;
+        side.state += weights_->state_bytes[layer];
+        side.microbatch += weights_->activation_bytes[layer];
+      }
+      const std::int32_t device = track.first_device + s;
+      const double in_flight = std::min<double>(microbatches_, track.segments() - s);
+      if (encoders.there) held.add(device, true, encoders.state, encoders.microbatch);
+      if (own.there) held.add(device, false, own.state, own.microbatch, in_flight);
+    }
+  return held;
+}
+
+/// Over so many windows do phases go.
+double LayoutEstimate::windows(const PipelineShape& shape) const {
+  if (!phases_ || request_.device_memory.count() == 0) return 1;
+  return held_in_phases(shape).windows(microbatches_);
+}
+
+bool LayoutEstimate::may_fit(const PipelineShape& shape) const {
+  const auto memory = static_cast<double>(request_.device_memory.count());
+  return memory == 0 || (phases_ ? held_in_phases(shape).wanted_bytes()
+                                 : fullest_bytes(shape, microbatches_)) <= memory;
 }
 
 double LayoutEstimate::least_ms(PipelineForm form, std::int32_t groups, double slowest_ms) const {

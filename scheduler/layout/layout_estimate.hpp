@@ -10,13 +10,17 @@
 
 #include "scheduler/layout/auto_layout.hpp"
 #include "scheduler/layout/layout_shapes.hpp"
+#include "scheduler/layout/phase_memory.hpp"
 
 namespace troupe::scheduler {
 
 /// Milliseconds that a byte of a device's state takes in the sum of its gradients: of n holders
-/// each adds up an nth of it n - 1 times, and moves the same twice (gradient_sum.hpp). REQUIRES:
-/// holders >= 1.
-double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders);
+/// each adds up an nth of it n - 1 times, and moves the same twice (gradient_sum.hpp). Holders are
+/// `apart` devices from one another; where several stand on a node, and others elsewhere, they are
+/// added up there first and share what crosses the network (`SumOrder::tree`).
+/// REQUIRES: both >= 1.
+double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders,
+                             std::int32_t apart);
 
 /// Of one number of pipelines at one choice of degrees. Bytes are those of one device.
 class LayoutEstimate {
@@ -27,7 +31,8 @@ class LayoutEstimate {
 
   const std::shared_ptr<const LayerWeights>& weights() const { return weights_; }
 
-  /// Longest path, slowest device for all other microbatches, reduction.
+  /// Longest path, slowest device for all other microbatches, reduction. In phases the longest path
+  /// once for each window that memory has room for.
   double ms(const PipelineShape& shape) const;
 
   /// No shape of this form on so many groups whose slowest device works `slowest_ms` or more has
@@ -36,6 +41,11 @@ class LayoutEstimate {
 
   /// No shape on at most so many groups has less `ms`.
   double least_ms(std::int32_t groups) const;
+
+  /// True if the shape fits as the schedule wants to run it: with as many microbatches in flight as
+  /// there are stages from each to the end; in phases, which go over as few at a time as fit, with
+  /// one of encoders. Always, where memory is not limited.
+  bool may_fit(const PipelineShape& shape) const;
 
   /// What the fullest device holds: its state, and of each stage as many microbatches as there are
   /// stages from it to the end, `microbatches_max` at most.
@@ -49,17 +59,17 @@ class LayoutEstimate {
   LayerId largest_layer() const { return largest_layer_; }
   double largest_layer_bytes() const { return largest_layer_bytes_; }
 
-  /// Microbatches of a pipeline and step.
-  double microbatches() const { return microbatches_; }
-
  private:
+  PhaseMemory held_in_phases(const PipelineShape& shape) const;
+  double windows(const PipelineShape& shape) const;
   double path_ms(const PipelineShape& shape) const;
   double latency_ms(std::int32_t groups) const;
   double reduction_ms(const PipelineShape& shape) const;
 
   const AutoLayoutRequest& request_;
   std::shared_ptr<const LayerWeights> weights_;
-  double microbatches_ = 1;
+  double microbatches_ = 1;  ///< Of a pipeline and step.
+  bool phases_ = false;
   double reduction_ms_per_byte_ = 0;  ///< Of a device's trained state.
   double work_ms_ = 0, llm_ms_ = 0, largest_layer_ms_ = 0;
   double longest_encoder_ms_ = 0;  ///< Of one module.

@@ -26,7 +26,8 @@ Status check_module(const LayoutInput& input, std::size_t m) {
   if (module.layers < 1 || module.layers > 1'000'000)
     return wrong(where, "it has " + std::to_string(module.layers) + " layers",
                  "1 to 1,000,000 layers can be laid out");
-  if (!good(module.state_bytes)) return wrong(where, "state_bytes is negative or not finite");
+  if (!good(module.state_bytes) || !good(module.gradient_bytes))
+    return wrong(where, "state_bytes or gradient_bytes is negative or not finite");
   if (module.valid_tp.empty() || module.valid_cp.empty())
     return wrong(where, "valid_tp or valid_cp is empty", "list at least 1");
   for (const auto& list : {module.valid_tp, module.valid_cp})
@@ -51,8 +52,8 @@ Status check_input(const LayoutInput& input) {
   for (const auto size : input.microbatch_sizes)
     if (size < 1) return wrong("microbatch_sizes", "a size is below 1");
   if (!good(input.device_memory_bytes) || !good(input.node_gigabytes_per_s) ||
-      !good(input.network_gigabytes_per_s))
-    return wrong("device_memory_bytes", "memory or a link's speed is negative or not finite");
+      !good(input.network_gigabytes_per_s) || !good(input.update_gigabytes_per_s))
+    return wrong("device_memory_bytes", "memory or a speed is negative or not finite");
   for (std::size_t m = 0; m < input.modules.size(); ++m)
     if (auto status = check_module(input, m); !status.ok()) return status;
   for (std::size_t s = 0; s < input.samples.size(); ++s) {
@@ -167,6 +168,22 @@ std::vector<std::int32_t> useful_degrees(std::int32_t layers, std::int32_t most)
   return degrees;
 }
 
+/// What the device with most of a module takes at the end of a step.
+double update_ms(const LayoutInput& input, const LayoutModule& module, const LayoutOption& option,
+                 double share) {
+  if (module.gradient_bytes == 0) return 0;
+  const auto ms = [](double bytes, double gigabytes_per_s) {
+    return gigabytes_per_s > 0 ? bytes / (gigabytes_per_s * 1e6) : 0;
+  };
+  const std::int32_t replica = option.tp * option.cp * option.pp;
+  const double on_node = option.cp * std::clamp(input.devices_per_node / replica, 1, option.dp);
+  const double nodes = std::ceil(option.cp * option.dp / on_node);
+  const double bytes = module.gradient_bytes / option.tp * share;
+  return ms(2 * (nodes - 1) / nodes / on_node * bytes, input.network_gigabytes_per_s) +
+         ms(2 * (on_node - 1) / on_node * bytes, input.node_gigabytes_per_s) +
+         ms(option.state_bytes, input.update_gigabytes_per_s);
+}
+
 }  // namespace
 
 double LayoutFacts::time_of(std::int32_t module, std::size_t draw, std::int64_t count) const {
@@ -230,6 +247,7 @@ std::vector<LayoutOption> layout_options(const LayoutInput& input, const LayoutF
           option.fill_ms = mean_ms / speedup;
           option.state_bytes = spec.state_bytes / tp * share;
           option.activation_bytes = activations / static_cast<double>(width) * share;
+          option.update_ms = update_ms(input, spec, option, share);
           if (option.state_bytes + option.activation_bytes <= input.device_memory_bytes)
             options.push_back(std::move(option));
         }

@@ -48,6 +48,7 @@ struct LayoutOption {
   double fill_ms = 0;           ///< All stages once, mean.
   double state_bytes = 0;       ///< Of the most loaded device.
   double activation_bytes = 0;  ///< Of one microbatch in flight on that device.
+  double update_ms = 0;         ///< Sum of that device's gradients, and its update.
 };
 
 /// Options of a module that fit `most_devices`, by mean_stage_ms, then devices. Of pipeline degrees

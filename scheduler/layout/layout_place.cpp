@@ -55,8 +55,65 @@ Result<std::vector<DeviceGroup>> allocate(const ClusterShape& cluster,
 
 }  // namespace
 
+CopyPlaces copy_places(const LayoutCandidate& candidate) {
+  CopyPlaces places;
+  const auto stages = [&](std::size_t copy) {
+    return candidate.shapes[candidate.shape_of[copy]].devices;
+  };
+  const auto width = [&](const std::vector<ModuleId>& modules) {
+    return candidate.parallelisms[modules.front().index()].ranks();
+  };
+  places.first_llm = candidate.shape_of.size() - at(candidate.numbers.back());
+  std::size_t copy = 0;
+  for (std::size_t g = 0; g < candidate.numbers.size(); ++g)
+    for (std::int32_t r = 0; r < candidate.numbers[g]; ++r, ++copy) {
+      places.first.push_back(places.groups);
+      if (!candidate.colocated || copy >= places.first_llm) places.groups += stages(copy);
+    }
+  if (!candidate.colocated) return places;
+  places.per_group = width(candidate.module_groups.back()) / width(candidate.module_groups.front());
+  for (std::size_t c = places.first_llm; c < copy; ++c) places.first[c] *= places.per_group;
+  copy = 0;
+  for (std::size_t g = 0; g + 1 < candidate.numbers.size(); ++g) {
+    const auto number = candidate.numbers[g];
+    std::int32_t left = places.groups * places.per_group, before = 0;
+    for (std::int32_t r = 0; r < number; ++r) left -= stages(copy + at(r));
+    for (std::int32_t r = 0; r < number; ++r, ++copy) {
+      places.first[copy] = before + left * r / number;
+      before += stages(copy);
+    }
+  }
+  return places;
+}
+
+namespace {
+
+/// Encoders on parts of the groups that the llm takes.
+Result<std::vector<DeviceGroup>> colocated_groups(const AutoLayoutRequest& request,
+                                                  const LayoutCandidate& candidate) {
+  const CopyPlaces places = copy_places(candidate);
+  const auto llm_width = candidate.parallelisms[candidate.module_groups.back().front().index()];
+  auto llm = allocate(request.cluster, std::vector(at(places.groups), llm_width.ranks()));
+  if (!llm.ok()) return std::move(llm).error();
+  const std::int32_t width = llm_width.ranks() / places.per_group;
+  std::vector<DeviceGroup> groups;
+  for (std::size_t copy = 0; copy < candidate.shape_of.size(); ++copy)
+    for (std::int32_t s = 0; s < candidate.shapes[candidate.shape_of[copy]].devices; ++s) {
+      DeviceGroup group = llm.value()[at(places.group_of(copy, s))];
+      if (copy < places.first_llm) {
+        group.first += places.place_of(copy, s) % places.per_group * width;
+        group.count = width;
+      }
+      groups.push_back(group);
+    }
+  return groups;
+}
+
+}  // namespace
+
 Result<std::vector<DeviceGroup>> device_groups(const AutoLayoutRequest& request,
                                                const LayoutCandidate& candidate) {
+  if (candidate.colocated) return colocated_groups(request, candidate);
   std::vector<std::int32_t> widths;
   for (const auto shape : candidate.shape_of) {
     const auto own = group_widths(candidate, candidate.shapes[shape]);

@@ -76,7 +76,15 @@ std::string numbers_text(const ModelGraph& model, const LayoutCandidate& candida
   for (std::size_t g = 0; g < candidate.numbers.size(); ++g)
     text += (g == 0 ? " of " : ", " + to_string(candidate.numbers[g]) + " of ") +
             group_name(model, candidate.module_groups[g]);
-  return text;
+  return text + (candidate.colocated ? ", on the same devices" : "");
+}
+
+/// Why what is faster was not chosen: nothing where it is slower.
+std::string not_worth(const ScoredLayout& best, const ScoredLayout& other) {
+  // It would have been chosen, had it saved as much as what it costs is worth.
+  if (other.step.step_ms >= best.step.step_ms) return "";
+  return devices_of(other) > devices_of(best) ? ", which is not worth its devices"
+                                              : ", too little to give up pipelines for";
 }
 
 /// What the best layout of the other kind takes, which is why it was not chosen.
@@ -86,12 +94,38 @@ std::string others_text(const AutoLayoutRequest& request, const ScoredLayout& be
   const ScoredLayout& other = others.front();
   std::string text = numbers_text(request.model->graph(), other.candidate) + ": ";
   if (!other.fits) return text + "does not fit";
-  text += longer(other.step.step_ms, best.step.step_ms);
-  // It would have been chosen, had it saved as much as what it costs is worth.
-  if (other.step.step_ms < best.step.step_ms)
-    text += devices_of(other) > devices_of(best) ? ", which is not worth its devices"
-                                                 : ", too little to give up pipelines for";
-  return text;
+  return text + longer(other.step.step_ms, best.step.step_ms) + not_worth(best, other);
+}
+
+/// Bytes of the fullest device.
+double fullest_of(const ScoredLayout& scored) {
+  const auto& peaks = scored.step.peak_memory_bytes;
+  return *std::max_element(peaks.begin(), peaks.end());
+}
+
+/// Where encoders stand, and what the best layout in which they stand elsewhere takes, of which
+/// devices wait for one another so long.
+void add_placement_reason(const AutoLayoutRequest& request, const ScoredLayout& best,
+                          const ScoredLayout* other, std::vector<LayoutReason>& reasons) {
+  const auto placement = encoder_placement(best.placed.plan);
+  if (!placement) return;
+  if (!other) {
+    reasons.push_back({describe(*placement), "no layout with them elsewhere was possible"});
+    return;
+  }
+  const std::string elsewhere = describe(*encoder_placement(other->placed.plan));
+  if (!other->fits) {
+    reasons.push_back(
+        {describe(*placement), "with " + elsewhere + " the fullest device would need " +
+                                   byte_text(fullest_of(*other)) + " and has " +
+                                   byte_text(static_cast<double>(request.device_memory.count()))});
+    return;
+  }
+  reasons.push_back({describe(*placement),
+                     "time per step with " + elsewhere + ": " +
+                         longer(other->step.step_ms, best.step.step_ms) + not_worth(best, *other) +
+                         "; devices then wait for " + percent(other->step.bubble) +
+                         " of it, here for " + percent(best.step.bubble)});
 }
 
 /// One number of replicas for all modules, or numbers of their own.
@@ -172,9 +206,9 @@ std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
         degrees(other) == degrees(best))
       alike.push_back(other);
   if (best.candidate.numbers.empty()) reasons.push_back({form(best), compared(alike, form)});
+  add_placement_reason(request, best, other_placement(scored, others), reasons);
   reasons.push_back({"cuts", cuts_reason(request, best)});
-  const double fullest =
-      *std::max_element(best.step.peak_memory_bytes.begin(), best.step.peak_memory_bytes.end());
+  const double fullest = fullest_of(best);
   const auto memory = static_cast<double>(request.device_memory.count());
   reasons.push_back({"memory", "the fullest device holds " + byte_text(fullest) +
                                    (memory > 0 ? " of " + byte_text(memory) + " (" +
@@ -184,11 +218,24 @@ std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
   return reasons;
 }
 
+const ScoredLayout* other_placement(const std::vector<ScoredLayout>& scored,
+                                    const std::vector<ScoredLayout>& others) {
+  const auto own = encoder_placement(scored.front().placed.plan);
+  const ScoredLayout* best = nullptr;
+  for (const auto* list : {&scored, &others})
+    for (const ScoredLayout& other : *list) {
+      if (encoder_placement(other.placed.plan) == own) continue;
+      const bool better = !best || (other.fits && !best->fits) ||
+                          (other.fits == best->fits && other.step.step_ms < best->step.step_ms);
+      if (better) best = &other;
+    }
+  return best;
+}
+
 Error memory_error(const AutoLayoutRequest& request, const std::vector<ScoredLayout>& scored) {
   double least = 0;
   for (const auto& other : scored) {
-    const double fullest =
-        *std::max_element(other.step.peak_memory_bytes.begin(), other.step.peak_memory_bytes.end());
+    const double fullest = fullest_of(other);
     least = least == 0 ? fullest : std::min(least, fullest);
   }
   return {Errc::infeasible,

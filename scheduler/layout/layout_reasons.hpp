@@ -24,11 +24,17 @@ struct ScoredLayout {
 std::int32_t devices_of(const ScoredLayout& scored);
 
 /// Reasons for the first of `scored`, which all have one number of replicas for all modules, or all
-/// numbers of their own; `others` are the best of the other kind, and may be none.
-/// REQUIRES: both sorted best first, the first of `scored` fits.
+/// numbers of their own; `others` are those of the other kind, and may be none.
+/// REQUIRES: each begins with its best, the first of `scored` fits.
 std::vector<LayoutReason> layout_reasons(const AutoLayoutRequest& request,
                                          const std::vector<ScoredLayout>& scored,
                                          const std::vector<ScoredLayout>& others);
+
+/// The best of both lists whose encoders stand otherwise beside the llm than those of the first of
+/// `scored`: one that fits, if there is one. Null where none does, and for a model without
+/// encoders.
+const ScoredLayout* other_placement(const std::vector<ScoredLayout>& scored,
+                                    const std::vector<ScoredLayout>& others);
 
 /// The error where no scored layout fits: how much the least demanding one needs.
 Error memory_error(const AutoLayoutRequest& request, const std::vector<ScoredLayout>& scored);

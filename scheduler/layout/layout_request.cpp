@@ -185,7 +185,8 @@ Status check_joined_numbers(const AutoLayoutRequest& request, const std::vector<
   return Done{};
 }
 
-/// Numbers that differ put module groups on devices of their own, at least one for each replica.
+/// Numbers that differ put module groups on devices of their own, at least one for each replica;
+/// where encoders and llm take turns, encoders may stand on the llm's.
 Status check_room(const AutoLayoutRequest& request, const std::vector<NumberPin>& pins) {
   const ModelGraph& model = request.model->graph();
   const std::int32_t devices = request.cluster.devices();
@@ -196,13 +197,19 @@ Status check_room(const AutoLayoutRequest& request, const std::vector<NumberPin>
         most = std::max(most, own.tp.value_or(1) * own.cp.value_or(1));
     return most;
   };
-  std::int32_t least = std::numeric_limits<std::int32_t>::max();
+  std::int32_t apart = std::numeric_limits<std::int32_t>::max(), colocated = apart;
   for (const auto& groups : module_groupings(request)) {
-    std::int32_t all = 0;
-    for (const auto& modules : groups)
-      all += stage_devices(modules) * pinned_number(request, modules).value_or(1);
-    least = std::min(least, all);
+    std::int32_t all = 0, most = 0;
+    for (const auto& modules : groups) {
+      const auto own = stage_devices(modules) * pinned_number(request, modules).value_or(1);
+      all += own;
+      most = std::max(most, own);
+    }
+    apart = std::min(apart, all);
+    colocated = std::min(colocated, most);
   }
+  const bool phases = allows_colocated(request);
+  const std::int32_t least = phases ? colocated : apart;
   if (least <= devices) return Done{};
   std::string text;
   for (const auto& own : pins) text += (text.empty() ? "" : " and ") + own.text();
@@ -210,12 +217,18 @@ Status check_room(const AutoLayoutRequest& request, const std::vector<NumberPin>
       pins.begin(), pins.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
   const std::int32_t smaller =
       largest->number - (least - devices) / stage_devices({largest->module});
-  return none(text + " take at least " + to_string(least) + " devices, there are " +
-                  to_string(devices) + ": modules of different numbers share none",
-              largest->key,
-              "nearest choice: " + to_string(least) + " devices" +
-                  (smaller >= 1 ? ", or " + largest->key + " = " + to_string(smaller)
-                                : ", or one number for all modules"));
+  return none(
+      text + " take at least " + to_string(least) + " devices, there are " + to_string(devices) +
+          (phases ? ""
+                  : ": modules of different numbers share none under " + request.schedule.name),
+      largest->key,
+      "nearest choice: " + to_string(least) + " devices" +
+          (smaller >= 1 ? ", or " + largest->key + " = " + to_string(smaller)
+                        : ", or one number for all modules") +
+          (!phases && colocated <= devices
+               ? ", or scheduler.schedule = \"three-phase\", under which encoders may stand "
+                 "on the llm's devices"
+               : ""));
 }
 
 Status check_numbers(const AutoLayoutRequest& request) {

@@ -8,6 +8,8 @@
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/iteration/schedules.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 
 namespace troupe::scheduler {
 
@@ -185,7 +187,20 @@ LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
   return weights;
 }
 
-Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches) {
+Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(
+    const ParallelPlan& plan, const SimulationCosts& costs, const std::vector<SampleShape>& samples,
+    const std::vector<MicrobatchList>& microbatches) const {
+  std::vector<std::int32_t> none;
+  if (!has_phases(request_.schedule)) return none;
+  if (request_.max_in_flight > 0)
+    return std::vector<std::int32_t>(plan.stages.size(), request_.max_in_flight);
+  if (request_.device_memory.count() == 0) return none;
+  return memory_bounds(plan, with_arriving_rows(costs, plan, samples), request_.device_memory,
+                       microbatches);
+}
+
+Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches,
+                                          std::optional<std::int32_t> window) {
   const auto of_batches = costs_at(plan);
   if (!of_batches.ok()) return of_batches.error();
   const std::size_t count = batches == 0 ? batches_.size() : std::min(batches, batches_.size());
@@ -201,6 +216,13 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
     input.task_cost = costs.task_ms;
     input.message_cost = message_costs(plan, costs);
     input.routes = {request_.boundary, link_costs(costs)};
+    if (window) {
+      input.max_in_flight.assign(plan.stages.size(), *window);
+    } else {
+      auto bounds = in_flight_bounds(plan, costs, input.samples, input.microbatches);
+      if (!bounds.ok()) return std::move(bounds).error();
+      input.max_in_flight = std::move(bounds).value();
+    }
     auto iteration = plan_iteration(plan, std::move(input));
     if (!iteration.ok()) return std::move(iteration).error();
     auto step = simulate(plan, iteration.value(), costs);
@@ -215,7 +237,9 @@ double LayoutScorer::actions(std::int32_t pipelines, std::int32_t groups) const 
   const auto microbatches = static_cast<double>(
       std::min(request_.microbatches, request_.global_batch / std::max(pipelines, 1)));
   // Forward, backward and two transfers of each in every batch, with a second stage on some groups.
-  return static_cast<double>(batches_.size()) * 8 * groups * (microbatches + 4);
+  // Phases are ordered twice, with barriers and without, and have bounds by memory.
+  const double each = has_phases(request_.schedule) ? 24 : 8;
+  return static_cast<double>(batches_.size()) * each * groups * (microbatches + 4);
 }
 
 }  // namespace troupe::scheduler

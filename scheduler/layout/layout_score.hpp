@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,11 +37,15 @@ class LayoutScorer {
   Result<LayerWeights> weights(std::int32_t pipelines,
                                const std::vector<Parallelism>& parallelisms);
 
-  /// Simulates a step of every batch; `batches` limits how many (0: all).
-  /// Errors: as `predict_step`.
-  Result<PredictedStep> score(const ParallelPlan& plan, std::size_t batches = 0);
+  /// Simulates a step of every batch; `batches` limits how many (0: all). Phases go over windows of
+  /// as many microbatches as memory, or the request's bound, has room for (`memory_bounds`); or of
+  /// `window`, whatever that takes (0: of all at once).
+  /// Errors: as `predict_step`; infeasible also where a window has no room for a microbatch, or
+  /// would have to be wider.
+  Result<PredictedStep> score(const ParallelPlan& plan, std::size_t batches = 0,
+                              std::optional<std::int32_t> window = std::nullopt);
 
-  /// Actions that one simulated step of such a layout has, about.
+  /// Actions that one simulated step of such a layout has, about; more where each takes longer.
   double actions(std::int32_t pipelines, std::int32_t groups) const;
 
  private:
@@ -54,6 +59,11 @@ class LayoutScorer {
   Result<const BatchCosts*> costs_at(const ParallelPlan& plan);
   /// The finest plan with stages of these degrees, whose devices nobody reads.
   ParallelPlan finest_at(const std::vector<Parallelism>& parallelisms) const;
+  /// Per stage, of phases: microbatches that may be in flight; empty: no bound.
+  Result<std::vector<std::int32_t>> in_flight_bounds(
+      const ParallelPlan& plan, const SimulationCosts& costs,
+      const std::vector<SampleShape>& samples,
+      const std::vector<MicrobatchList>& microbatches) const;
 
   const AutoLayoutRequest& request_;
   Result<ParallelPlan> finest_;  ///< Every layer a stage.

@@ -57,7 +57,7 @@ double ways(const LayoutCandidate& candidate) {
 
 }  // namespace
 
-Status LayoutSearch::run(const MakeCandidates& make) {
+Status LayoutSearch::run(const MakeCandidates& make, bool to_the_end) {
   for (const double worth : {kWorthSimulating, std::numeric_limits<double>::infinity()}) {
     auto candidates = make(worth);
     if (!candidates.ok()) {
@@ -66,7 +66,7 @@ Status LayoutSearch::run(const MakeCandidates& make) {
       return Done{};
     }
     if (auto done = look_at(std::move(candidates).value()); !done.ok()) return done;
-    if (found()) break;
+    if (found() || !to_the_end) break;
   }
   return Done{};
 }
@@ -151,8 +151,13 @@ Result<ScoredLayout> LayoutSearch::score(LayoutCandidate candidate) {
   actions_ += cost(candidate);
   ++simulated_;
   auto step = scorer_.score(placed.value().plan);
+  const bool possible = step.ok();
+  // To tell what it would take at least.
+  for (const std::int32_t window : {1, 0})
+    if (!step.ok() && step.error().code == Errc::infeasible)
+      step = scorer_.score(placed.value().plan, 0, window);
   if (!step.ok()) return std::move(step).error();
-  const bool enough = fits(step.value());
+  const bool enough = possible && fits(step.value());
   return ScoredLayout{std::move(candidate), std::move(placed).value(), std::move(step).value(),
                       enough};
 }

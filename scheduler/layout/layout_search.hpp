@@ -29,9 +29,10 @@ class LayoutSearch {
       : request_(request), scorer_(scorer), actions_max_(actions_max) {}
 
   /// Simulates candidates and moves the cuts of the best; what looks hopeless only where nothing
-  /// else fits. Where no candidate can be made, nothing is found, and `why` says so.
-  /// Errors: as the candidates', other than infeasible; as `LayoutScorer::score`.
-  Status run(const MakeCandidates& make);
+  /// else fits, and not at all without `to_the_end`. Where no candidate can be made, nothing is
+  /// found, and `why` says so. Errors: as the candidates', other than infeasible; as
+  /// `LayoutScorer::score`.
+  Status run(const MakeCandidates& make, bool to_the_end = true);
 
   /// True if the best layout fits.
   bool found() const { return !scored_.empty() && scored_.front().fits; }

@@ -2,135 +2,38 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <span>
 #include <tuple>
 #include <utility>
 
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/layout/row_cuts.hpp"
 
 namespace troupe::scheduler {
 
 namespace {
 
-/// Cuts of a row of layers, and what decides whether a smaller bound could do.
-struct Filled {
-  bool ok = false;
-  double largest = 0;  ///< Largest load of a piece, where all layers found a place.
-  double next = 0;     ///< The least bound above the one tried at which pieces differ.
-};
-
-/// Cuts layers with these prefix sums into as many pieces as there are loads, adding a piece to
-/// each, so that none exceeds `bound`; earlier pieces take what fits.
-Filled fill(const std::vector<double>& sums, const std::vector<double>& loads, double bound,
-            std::vector<std::int32_t>& cuts) {
-  Filled made{true, 0, std::numeric_limits<double>::infinity()};
-  const std::size_t layers = sums.size() - 1, pieces = loads.size();
-  std::size_t begin = 0;
-  for (std::size_t piece = 0; piece < pieces; ++piece) {
-    const std::size_t last = layers - (pieces - piece - 1);  // The others need a layer each.
-    const double before = loads[piece] - sums[begin];
-    // Pieces are short where there are many: search near their begin first.
-    std::size_t reach = begin + 1;
-    while (reach < last && !(bound < before + sums[reach]))
-      reach = std::min(last, begin + 2 * (reach - begin));
-    auto end = static_cast<std::size_t>(
-        std::upper_bound(sums.begin() + static_cast<std::ptrdiff_t>(begin) + 1,
-                         sums.begin() + static_cast<std::ptrdiff_t>(reach) + 1, bound,
-                         [&](double most, double sum) { return most < before + sum; }) -
-        sums.begin() - 1);
-    if (end < last) made.next = std::min(made.next, before + sums[end + 1]);
-    if (end == begin) {
-      made.ok = false;
-      ++end;
-    }
-    made.largest = std::max(made.largest, before + sums[end]);
-    cuts[piece + 1] = static_cast<std::int32_t>(end);
-    begin = end;
+/// See `PipelineShape::slowest_ms`.
+double slowest_of(const PipelineShape& shape, const LayerWeights& weights) {
+  std::vector<double> encoders(at(shape.devices)), llm(encoders.size());
+  for (const Track& track : shape.tracks)
+    for (std::int32_t s = 0; s < track.segments(); ++s)
+      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l) {
+        const auto layer = track.layers[at(l)];
+        const bool apart = weights.layers[layer].module == shape.phased_llm;
+        (apart ? llm : encoders)[at(track.first_device + s)] += weights.work_ms[layer];
+      }
+  double apart_ms = 0, shared_ms = 0;  // Of encoders.
+  for (std::size_t d = 0; d < llm.size(); ++d) {
+    double& slowest = llm[d] > 0 ? shared_ms : apart_ms;
+    slowest = std::max(slowest, encoders[d]);
   }
-  made.ok = made.ok && begin == layers;
-  return made;
-}
-
-/// A row of layers that is cut as a whole, and the cuts known so far.
-struct Row {
-  struct Cut {
-    std::vector<std::int32_t> cuts;
-    std::vector<double> loads;  ///< Per piece.
-  };
-
-  std::vector<std::size_t> layers;  ///< Indices into `LayerWeights`.
-  std::vector<double> sums{0};      ///< Of their work, before each layer and after the last.
-  double largest_ms = 0;            ///< Of a layer.
-  std::vector<Cut> even;            ///< By pieces: cuts for devices that have nothing else to do.
-
-  void add(std::size_t layer, const LayerWeights& weights) {
-    layers.push_back(layer);
-    sums.push_back(sums.back() + weights.work_ms[layer]);
-    largest_ms = std::max(largest_ms, weights.work_ms[layer]);
-  }
-  double work_ms() const { return sums.back(); }
-};
-
-/// Cuts with the least largest load. Every bound that is tried rules out all that would cut alike.
-std::vector<std::int32_t> balanced_cuts(const Row& row, const std::vector<double>& loads) {
-  const double all_loads = std::accumulate(loads.begin(), loads.end(), 0.0);
-  double low =
-      std::max((row.work_ms() + all_loads) / static_cast<double>(loads.size()), row.largest_ms);
-  low *= 1 - 1e-12;  // Sums round.
-  std::vector<std::int32_t> best(loads.size() + 1), cuts(loads.size() + 1);
-  // A layer more than the mean is nearly always enough.
-  auto roomy = fill(row.sums, loads, low + row.largest_ms, best);
-  if (!roomy.ok) {
-    const double all = row.work_ms() + *std::max_element(loads.begin(), loads.end());
-    roomy = fill(row.sums, loads, 2 * all, best);
-  }
-  double high = roomy.largest;
-  for (bool first = true; low < high; first = false) {
-    // The mean is often close, so that it is tried before halves.
-    const double middle = low + (high - low) / 2;
-    const auto made = fill(row.sums, loads, first || middle >= high ? low : middle, cuts);
-    if (made.ok) {
-      high = made.largest;
-      std::swap(best, cuts);
-    } else {
-      low = std::max(made.next, std::nextafter(low, high));
-    }
-  }
-  return best;
-}
-
-void add_loads(const Track& track, const LayerWeights& weights, std::vector<double>& loads) {
-  for (std::int32_t s = 0; s < track.segments(); ++s)
-    for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l)
-      loads[at(track.first_device + s)] += weights.work_ms[track.layers[at(l)]];
-}
-
-/// Cuts a row over the devices of `track`, on top of their loads.
-void cut_row(Row& row, const LayerWeights& weights, std::int32_t count, Track& track,
-             std::vector<double>& loads) {
-  const auto first = loads.begin() + track.first_device, end = first + count;
-  track.layers = row.layers;
-  if (std::any_of(first, end, [](double ms) { return ms != 0; })) {
-    track.cuts = balanced_cuts(row, {first, end});
-    return add_loads(track, weights, loads);
-  }
-  row.even.resize(row.layers.size() + 1);
-  auto& known = row.even[at(count)];
-  if (known.cuts.empty()) {
-    known.loads.resize(at(count));
-    Track alone{row.layers, 0, balanced_cuts(row, known.loads)};
-    add_loads(alone, weights, known.loads);
-    known.cuts = std::move(alone.cuts);
-  }
-  track.cuts = known.cuts;
-  std::copy(known.loads.begin(), known.loads.end(), first);
+  return std::max(apart_ms, shared_ms + *std::max_element(llm.begin(), llm.end()));
 }
 
 }  // namespace
@@ -149,9 +52,9 @@ std::string describe(PipelineForm form) {
 /// The rows of layers that can be cut independently of each other: encoder-side modules that are
 /// joined with each other, and the llm.
 struct PipelineShapes::Rows {
-  Row all, llm, encoders;
-  std::vector<Row> own;                             ///< Per joined encoders.
-  std::map<std::vector<ModuleId>, Row> of_modules;  ///< Of replicas that were asked for.
+  LayerRow all, llm, encoders;
+  std::vector<LayerRow> own;                             ///< Per joined encoders.
+  std::map<std::vector<ModuleId>, LayerRow> of_modules;  ///< Of replicas that were asked for.
 
   Rows(const ModelGraph& model, const LayerWeights& weights) {
     const auto joined = joined_encoders(model);
@@ -177,7 +80,7 @@ class PipelineShapes::Drafts {
  public:
   /// A row on devices [first, first + count).
   struct Draft {
-    Row* row;
+    LayerRow* row;
     std::int32_t first = 0;
     std::int32_t count = 1;
   };
@@ -211,15 +114,18 @@ class PipelineShapes::Drafts {
   /// The most promising first.
   const std::vector<Set>& sets() const { return sets_; }
 
-  PipelineShape cut(const Set& set, const LayerWeights& weights) const {
-    PipelineShape shape{set.form, set.devices, {}, 0};
+  PipelineShape cut(const Set& set, const LayerWeights& weights, ModuleId phased_llm) const {
+    PipelineShape shape{set.form, set.devices, {}, 0, phased_llm};
     std::vector<double> loads(at(shape.devices));
     for (std::size_t d = set.begin; d < set.end; ++d) {
       auto& track = shape.tracks.emplace_back();
       track.first_device = drafts_[d].first;
+      if (phased_llm.valid() && drafts_[d].row == &rows_.llm)
+        std::fill(loads.begin(), loads.end(), 0);
       cut_row(*drafts_[d].row, weights, drafts_[d].count, track, loads);
     }
-    shape.slowest_ms = *std::max_element(loads.begin(), loads.end());
+    shape.slowest_ms = phased_llm.valid() ? slowest_of(shape, weights)
+                                          : *std::max_element(loads.begin(), loads.end());
     return shape;
   }
 
@@ -253,7 +159,7 @@ class PipelineShapes::Drafts {
         drafts.pop_back();
         return;
       }
-      Row& row = rows_.own[drafts.size()];
+      LayerRow& row = rows_.own[drafts.size()];
       const auto others = static_cast<std::int32_t>(rows_.own.size() - drafts.size());
       const auto layers = static_cast<std::int32_t>(row.layers.size());
       for (std::int32_t count = 1;
@@ -290,8 +196,11 @@ class PipelineShapes::Drafts {
 };
 
 PipelineShapes::PipelineShapes(const ModelGraph& model, const LayerWeights& weights,
-                               StageWidths widths)
-    : weights_(weights), widths_(widths), rows_(std::make_unique<Rows>(model, weights)) {}
+                               StageWidths widths, bool phases)
+    : weights_(weights),
+      widths_(widths),
+      phased_llm_(phases ? model.llm() : ModuleId{}),
+      rows_(std::make_unique<Rows>(model, weights)) {}
 
 PipelineShapes::~PipelineShapes() = default;
 
@@ -314,7 +223,7 @@ std::vector<FoundShape> PipelineShapes::best(std::int32_t devices, const ShapeSe
     constexpr double kRounding = 1e-9;
     const double least = (1 - kRounding) * search.least_cost(set.form, set.devices, set.bound_ms);
     if (least > costs.back() && least > cheapest[form]) continue;
-    auto shape = drafts.cut(set, weights_);
+    auto shape = drafts.cut(set, weights_, phased_llm_);
     fastest[form] = std::min(fastest[form], shape.slowest_ms);
     const auto cost = search.cost(shape);
     if (!cost) continue;
@@ -338,11 +247,11 @@ std::vector<FoundShape> PipelineShapes::best(std::int32_t devices, const ShapeSe
 
 PipelineShape PipelineShapes::replica(const std::vector<ModuleId>& modules, std::int32_t devices) {
   auto [known, fresh] = rows_->of_modules.try_emplace(modules);
-  Row& row = known->second;
+  LayerRow& row = known->second;
   for (std::size_t i = 0; fresh && i < weights_.layers.size(); ++i)
     if (std::find(modules.begin(), modules.end(), weights_.layers[i].module) != modules.end())
       row.add(i, weights_);
-  PipelineShape shape{PipelineForm::replica, devices, {}, 0};
+  PipelineShape shape{PipelineForm::replica, devices, {}, 0, {}};
   std::vector<double> loads(at(devices));
   cut_row(row, weights_, devices, shape.tracks.emplace_back(), loads);
   shape.slowest_ms = *std::max_element(loads.begin(), loads.end());
@@ -353,9 +262,7 @@ PipelineShape with_cut(const PipelineShape& shape, const LayerWeights& weights, 
                        std::size_t cut, std::int32_t position) {
   PipelineShape moved = shape;
   moved.tracks[track].cuts[cut] = position;
-  std::vector<double> loads(at(shape.devices));
-  for (const Track& each : moved.tracks) add_loads(each, weights, loads);
-  moved.slowest_ms = *std::max_element(loads.begin(), loads.end());
+  moved.slowest_ms = slowest_of(moved, weights);
   return moved;
 }
 

@@ -52,7 +52,10 @@ struct PipelineShape {
   PipelineForm form = PipelineForm::chain;
   std::int32_t devices = 1;
   std::vector<Track> tracks;
-  double slowest_ms = 0;  ///< Largest work of a device.
+  /// Largest work of a device. In phases devices that have stages of both do the largest work in
+  /// encoders and the llm's largest one after the other.
+  double slowest_ms = 0;
+  ModuleId phased_llm = {};  ///< The llm, where it and encoders take turns.
 };
 
 /// Devices of one stage on either side of the boundary.
@@ -82,8 +85,10 @@ struct FoundShape {
 /// made once. Single owner.
 class PipelineShapes {
  public:
-  /// `weights` outlives this.
-  PipelineShapes(const ModelGraph& model, const LayerWeights& weights, StageWidths widths = {});
+  /// `weights` outlives this. `phases`: encoders and llm take turns, so that neither is cut with
+  /// regard to what the other does on a device.
+  PipelineShapes(const ModelGraph& model, const LayerWeights& weights, StageWidths widths = {},
+                 bool phases = false);
   ~PipelineShapes();
   PipelineShapes(const PipelineShapes&) = delete;
   PipelineShapes& operator=(const PipelineShapes&) = delete;
@@ -105,6 +110,7 @@ class PipelineShapes {
 
   const LayerWeights& weights_;
   const StageWidths widths_;
+  const ModuleId phased_llm_;
   std::unique_ptr<Rows> rows_;
 };
 

@@ -1,8 +1,9 @@
 // Layouts in which module groups have numbers of replicas of their own, before any is simulated,
 // and what pins say about such numbers.
 //
-// Pure. Helper of auto_layout.cpp. Groups stand on devices of their own; encoders are one group, or
-// each is one with the projector that it is joined with.
+// Pure. Helper of auto_layout.cpp. Groups stand on devices of their own, or encoders on the llm's,
+// where a schedule has them take turns; encoders are one group, or each is one with the projector
+// that it is joined with.
 
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "scheduler/layout/auto_layout.hpp"
 #include "scheduler/layout/layout_candidates.hpp"
 #include "scheduler/layout/layout_score.hpp"
+#include "scheduler/layout/replica_shapes.hpp"
 
 namespace troupe::scheduler {
 
@@ -44,15 +46,19 @@ bool allows_one_number(const AutoLayoutRequest& request);
 /// True if pins, the model and the devices allow numbers that differ.
 bool allows_own_numbers(const AutoLayoutRequest& request);
 
+/// True if encoders may also stand on the llm's devices: where they take turns.
+bool allows_colocated(const AutoLayoutRequest& request);
+
 /// Candidates that keep the pins, those that may fit first, then by estimate; the best `per_choice`
 /// for each number of llm replicas, grouping and degrees. What cannot come below `worth` (>= 1)
 /// times the least estimate is left out.
 ///
+/// REQUIRES, of colocated ones: `allows_colocated`.
 /// Errors:
 /// - infeasible: no such layout keeps the pins, uses all devices that must be used, and fits.
 /// - as `LayoutScorer::weights`.
 Result<std::vector<LayoutCandidate>> replica_candidates(const AutoLayoutRequest& request,
-                                                        LayoutScorer& scorer,
+                                                        LayoutScorer& scorer, Sharing sharing,
                                                         std::size_t per_choice, double worth);
 
 }  // namespace troupe::scheduler

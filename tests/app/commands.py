@@ -488,6 +488,30 @@ def check_own_numbers(commands):
     answer = commands.run("whatif", *heavy, "--lose", "1", "--json")
     commands.expect("whatif answers for one number and says so", answer,
                     "replicas: 3 of vision+audio, 2 of llm" in json.loads(answer.stdout)["instead"])
+    check_colocated(commands, [*heavy[:2], "cluster.local_nodes=4", *heavy[3:]])
+
+
+def check_colocated(commands, heavy):
+    """Encoders on the devices of two llms of two stages: chosen in phases, told why, suggested elsewhere."""
+    phases = [*heavy, "scheduler.schedule=three-phase"]
+    answer = commands.run("plan", *phases, "--json")
+    chosen = json.loads(answer.stdout)
+    encoders = chosen["encoders"]
+    commands.expect("encoders stand on the llm's devices where that pays", answer, chosen["replicas"] == {"vision": 4, "audio": 1, "llm": 2}
+                    and encoders["placement"] == "shared" and encoders["other"]["placement"] != "shared" and encoders["other"]["ratio"] > 1)
+    why = {reason["choice"]: reason["why"] for reason in chosen["reasons"]}
+    commands.expect("the plan says by how much", answer, re.search(
+        r"^time per step with encoders .*: \+\d+ %; devices then wait for \d+ % of it, here for \d+ %$", why["encoders on devices of the llm"]))
+    answer = commands.run("plan", *heavy, "--json")
+    apart = json.loads(answer.stdout)
+    found = [one for one in apart["suggestions"] if one["key"] == "scheduler.schedule"]
+    commands.expect("elsewhere it is suggested", answer, apart["replicas"] != chosen["replicas"] and len(found) == 1
+                    and found[0]["value"] in ("dip", "three-phase") and found[0]["text"].endswith(", with encoders on devices of the llm"))
+    taken = json.loads(commands.run("plan", *heavy, f"scheduler.schedule={found[0]['value']}", "--json").stdout)
+    commands.expect("and the suggestion holds what it says", answer, abs(taken["step_ms"] - found[0]["step_ms"]) < 1e-6 * taken["step_ms"]
+                    and taken["encoders"]["placement"] == "shared")
+    refused = commands.run("plan", *heavy, "parallel.vision.dp=4", "parallel.audio.dp=4")
+    commands.expect_refusal("numbers that need shared devices name the schedule", refused, "three-phase")
 
 
 def check_suggestions(commands, words):

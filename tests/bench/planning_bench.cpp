@@ -235,6 +235,10 @@ void measure_auto_layouts() {
     measure_auto_layout(request, "automatic layout of pinned pipelines", "its predicted step",
                         size);
     request.pins.clear();
+    // Encoders may stand on the llm's devices, too.
+    request.schedule = "three-phase";
+    measure_auto_layout(request, "automatic layout in phases", "its predicted step", size);
+    request.schedule = Schedule();
   }
 }
 

@@ -122,6 +122,32 @@ TEST_CASE("modules may be pinned to numbers that differ", "[engine]") {
   CHECK(open.choose().error().where == "parallel.vision.dp");
 }
 
+TEST_CASE("what a job cuts otherwise than the search is judged", "[engine]") {
+  auto job = tiny_job();
+  CHECK_FALSE(needs_judge(job));
+  job.balancer.exchange = "per-phase";
+  CHECK(needs_judge(job));
+  job.balancer.exchange = "off";
+  job.balancer.policy = "deferral";
+  CHECK(needs_judge(job));
+}
+
+TEST_CASE("numbers that need the same devices are chosen for schedules of phases", "[engine]") {
+  OpenJob open(4);
+  open.job.parallel.modules["vision"].dp = 4;
+  open.job.parallel.modules["llm"].dp = 2;
+  CHECK(open.choose().error().code == Errc::infeasible);
+  open.job.scheduler.schedule = "three-phase";
+  open.job.scheduler.max_in_flight = 1;
+  const auto made = open.choose();
+  REQUIRE(made.ok());
+  CHECK(devices_used(made.value().plan) == 4);
+  CHECK(scheduler::encoder_placement(made.value().plan) == scheduler::EncoderPlacement::shared);
+  // Windows are as the job bounds them in the search, too.
+  const auto setup = prepare(open.job).value();
+  CHECK(layout_request(setup, {}, {}).max_in_flight == 1);
+}
+
 TEST_CASE("a layout by hand and one device leave nothing to choose", "[engine]") {
   OpenJob open(1);
   open.job.data.sources[0].json = "/nowhere.json";  // Is not read.

@@ -1,8 +1,8 @@
 #include "tests/torch_catch.hpp"
 
-#include "engine/iteration/memory_bounds.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 
 #include "tests/engine/tiny_job.hpp"
 

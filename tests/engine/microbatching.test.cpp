@@ -8,11 +8,11 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <set>
 
-#include "engine/iteration/memory_bounds.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "scheduler/check/check_plan.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 #include "scheduler/state/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/tiny_job.hpp"

@@ -482,7 +482,7 @@ def run_case(bench, name, steps):
         write_profile(bench.root / "profiles", profile)
         case.overrides = [*overrides, f"scheduler.profile={profile}"]
     pipelined = case.train("pipelined")
-    if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, AUTO_NUMBERS[name][2])):
+    if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, name)):
         raise Failure("\n".join(faults))
     if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined, overrides)):
         raise Failure("\n".join(faults))

@@ -10,7 +10,9 @@ import json
 PLANNER = ["train.dtype=fp64", "parallel.mode=auto", "parallel.pipelines=[]"]
 HEAVY = {"vision.merger": 2.0, "llm.head": 0.5}  # Milliseconds a row, each pass; of all other kinds 1e-4.
 
-# name: (overrides, steps, replicas of each module group)
+COLOCATED = "auto-numbers-colocated"
+
+# name: (overrides, steps, replicas of each module group; of COLOCATED, of the groups that have these modules)
 AUTO_NUMBERS = {
     # Two pipelines of these five devices take a third longer, by the search's simulator.
     "auto-numbers": ([*PLANNER, "cluster.local_nodes=5", "parallel.llm.dp=2", "balancer.policy=deferral",
@@ -19,6 +21,10 @@ AUTO_NUMBERS = {
     "auto-numbers-pinned": ([*PLANNER, "cluster.local_nodes=7", "parallel.vision.dp=2", "parallel.audio.dp=1",
                              "parallel.llm.dp=3", "balancer.policy=hierarchical", "scheduler.schedule=split-1f1b"], 5,
                             {"vision": 2, "audio": 1, "llm": 3}),
+    # Where encoders and llm take turns, the heavy encoder stands on every device of two llms of two stages. The light one
+    # takes next to nothing wherever it stands: by itself or with the other, as messages were measured.
+    COLOCATED: ([*PLANNER, "cluster.local_nodes=4", "parallel.llm.dp=2", "scheduler.schedule=three-phase",
+                 "balancer.exchange=per-phase"], 5, {"vision": 4, "llm": 2}),
     "auto-numbers-few-encoders": ([*PLANNER, "cluster.local_nodes=5", "parallel.vision.dp=1", "parallel.llm.dp=4",
                                    "scheduler.schedule=zero-bubble"], 5, {"vision+audio": 1, "llm": 4}),
 }
@@ -37,9 +43,18 @@ def write_profile(profiles, path):
     path.write_text(json.dumps(profile), encoding="utf-8")
 
 
-def faults_of_numbers(run, expected):
-    """Whether the planner chose these numbers of replicas."""
+def faults_of_numbers(run, name):
+    """Whether the planner chose these numbers of replicas, on devices of their own unless they are to share some."""
+    expected = AUTO_NUMBERS[name][2]
     plan = json.loads((run / "plan.json").read_text(encoding="utf-8"))
     names = [plan["module_groups"][replica["group"]]["name"] for replica in plan["replicas"]]
-    numbers = {name: names.count(name) for name in dict.fromkeys(names)}
-    return [] if numbers == expected else [f"the planner chose {numbers}, expected {expected}"]
+    numbers = {group: names.count(group) for group in dict.fromkeys(names)}
+    chosen = numbers
+    if name == COLOCATED:
+        of_modules = {module: number for group, number in numbers.items() for module in group.split("+")}
+        chosen = {module: of_modules.get(module) for module in expected}
+    faults = [] if chosen == expected else [f"the planner chose {numbers}, expected {expected}"]
+    devices = [device for stage in plan["stages"] for device in stage["devices"]]
+    if (len(devices) > len(set(devices))) != (name == COLOCATED):
+        faults.append(f"{len(devices)} stages stand on {len(set(devices))} devices")
+    return faults

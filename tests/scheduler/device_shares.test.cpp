@@ -32,7 +32,7 @@ ShareRequest request_of(std::vector<GroupLoad> groups, std::int32_t devices,
   request.devices = devices;
   request.llm_replicas = llm_replicas;
   request.microbatches = 3;
-  request.reduction_ms = [](std::int32_t, double) { return 0.0; };
+  request.reduction_ms = [](std::int32_t, std::int32_t, double) { return 0.0; };
   request.count = 64;
   return request;
 }
@@ -57,7 +57,9 @@ TEST_CASE("an encoder replica has its part of all microbatches", "[scheduler]") 
   request.llm_replicas = 2;
   CHECK(shared_step_ms(request, {{1, 1, 0}, {2, 1, 0}}, {{18, 0}, {12, 0}}) == Approx(120));
   request.llm_replicas = 1;
-  request.reduction_ms = [](std::int32_t replicas, double bytes) { return replicas * bytes; };
+  request.reduction_ms = [](std::int32_t replicas, std::int32_t, double bytes) {
+    return replicas * bytes;
+  };
   CHECK(shared_step_ms(request, {{2, 1, 0}, {1, 2, 0}}, {{18, 2}, {6, 3}}) == Approx(52));
 }
 
@@ -100,6 +102,52 @@ TEST_CASE("devices that bring nothing may idle", "[scheduler]") {
   const auto shares = share_devices(request);
   REQUIRE_FALSE(shares.empty());
   CHECK(shares[0].groups[0].replicas < 6);
+}
+
+TEST_CASE("colocated encoders and the llm take turns on the same devices", "[scheduler]") {
+  // Vision of one layer on all four devices, two llms of two stages, three microbatches each: two
+  // for the busiest encoder. 18 + 12, then 18 + 2 x 6; both sums of gradients: 4 x 2 + 2 x 3.
+  auto request = request_of({load(1, 18), load(2, 12)}, 4, 2);
+  request.colocated = true;
+  request.reduction_ms = [](std::int32_t replicas, std::int32_t, double bytes) {
+    return replicas * bytes;
+  };
+  CHECK(shared_step_ms(request, {{4, 1, 0}, {2, 2, 0}}, {{18, 2}, {6, 3}}) == Approx(74));
+  // On devices of their own they work at the same time.
+  request.colocated = false;
+  CHECK(shared_step_ms(request, {{4, 1, 0}, {2, 2, 0}}, {{18, 2}, {6, 3}}) == Approx(56));
+}
+
+TEST_CASE("colocated encoders fill the llm's devices as far as layers go", "[scheduler]") {
+  auto request = request_of({load(2, 18), load(2, 12)}, 4, 2);
+  request.colocated = true;
+  std::vector<GroupShare> encoders;
+  for (const auto& share : share_devices(request)) {
+    CHECK(share.groups[1] == GroupShare{2, 2, 0});  // Every device has a stage of the llm.
+    encoders.push_back(share.groups[0]);
+  }
+  // Two for two llms are pipelines; of three one has two stages; one has no more than layers.
+  CHECK(encoders.size() == 3);
+  for (const GroupShare& share : {GroupShare{4, 1, 0}, {3, 1, 1}, {1, 2, 0}})
+    CHECK(std::find(encoders.begin(), encoders.end(), share) != encoders.end());
+  // A stage of the llm that is two devices wide has two places.
+  request.devices = 8;
+  request.groups[1].width = 2;
+  request.groups[0].pinned = 8;
+  REQUIRE(share_devices(request).size() == 1);
+  CHECK(share_devices(request)[0].groups[0] == GroupShare{8, 1, 0});
+  request.groups[0].pinned = 9;
+  CHECK(share_devices(request).empty());
+  // Of two encoders each has what is best for it: 18 ms in three replicas, whose busiest has two of
+  // six microbatches, as that of four would; 1 ms in one.
+  request = request_of({load(1, 18), load(1, 1), load(2, 12)}, 4, 2);
+  request.colocated = true;
+  request.reduction_ms = [](std::int32_t replicas, std::int32_t, double) {
+    return 5.0 * (replicas - 1);
+  };
+  const auto two = share_devices(request);
+  REQUIRE(two.size() == 1);
+  CHECK(two[0].groups == std::vector<GroupShare>{{3, 1, 0}, {1, 1, 0}, {2, 2, 0}});
 }
 
 /// The least bound over every number of encoders and stages.

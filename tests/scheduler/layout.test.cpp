@@ -121,6 +121,82 @@ TEST_CASE("three modules keep to their devices and memory", "[scheduler][propert
   }
 }
 
+TEST_CASE("encoders that share devices keep what a window has room for", "[scheduler]") {
+  // 700 bytes for two devices: too few for whole modules, so both are cut in two, 600 bytes of
+  // state and 5 for a microbatch. Each module may fill 50 bytes: ten microbatches of twelve, two
+  // windows. vision 2 x 12 + 10 x 6 ms, the llm 2 x 24 + 10 x 12.
+  auto input = two_modules();
+  input.placement = Placement::shared;
+  input.devices = 2;
+  const auto at = [&](double bytes) {
+    input.device_memory_bytes = bytes;
+    return search_layout(input).value();
+  };
+  CHECK(at(700).expected_step_ms == Approx(84 + 168));
+  CHECK(at(700).modules[0].memory_bytes == Approx(200 + 10 * 5));
+  CHECK(at(700).modules[1].memory_bytes == Approx(400 + 2 * 5));
+  // Room for all twelve: 12 + 11 x 6 and 24 + 11 x 12.
+  CHECK(at(800).expected_step_ms == Approx(78 + 156));
+  CHECK(at(800).modules[0].memory_bytes == Approx(200 + 12 * 5));
+  // Four at a time, and one, which takes the time of twelve fills.
+  CHECK(at(640).expected_step_ms == Approx(90 + 180));
+  CHECK(at(640).modules[0].memory_bytes == Approx(200 + 4 * 5));
+  CHECK(at(614).expected_step_ms == Approx(144 + 288));
+  CHECK(at(614).modules[1].memory_bytes == Approx(400 + 5));
+  input.device_memory_bytes = 609;  // Not one microbatch of each.
+  CHECK_FALSE(search_layout(input).ok());
+  // DFLOP: (12 + 2 x 1) stages of both.
+  input.objective = LayoutObjective::dflop;
+  CHECK(at(700).expected_step_ms == Approx(14 * 6 + 14 * 12));
+}
+
+TEST_CASE("an llm that has no room for its depth waits for itself", "[scheduler]") {
+  // The llm alone in four stages of 200 bytes, 2.5 for a microbatch; vision frozen and small.
+  auto input = two_modules();
+  input.placement = Placement::shared;
+  input.modules[0] = {"vision", {1}, true, 1, 0, {1}, {1}, {}};
+  input.samples = {{{0, 0, 0, 0}, {8, 16, 10, 0}}};
+  input.devices = 4;
+  const auto at = [&](double bytes) {
+    input.device_memory_bytes = bytes;
+    return search_layout(input).value();
+  };
+  CHECK(at(220).expected_step_ms == Approx(24 + 11 * 6));
+  // 10 bytes are left, five of them for the llm: two microbatches where four would be in flight.
+  CHECK(at(210).expected_step_ms == Approx(24 + 11 * 6 * 2));
+  CHECK(at(210).modules[1].memory_bytes == Approx(200 + 2 * 2.5));
+}
+
+TEST_CASE("sums of gradients and updates end a step", "[scheduler]") {
+  // A device each: 36 + 11 x 24 ms; then the llm updates 800 bytes, 100 in a millisecond, while
+  // vision updates 400. One replica has nothing to sum up.
+  auto input = two_modules();
+  input.devices = 2;
+  input.devices_per_node = 1;
+  input.modules[0].gradient_bytes = 1e6;
+  input.modules[1].gradient_bytes = 3e6;
+  input.network_gigabytes_per_s = 1;  // A megabyte in a millisecond.
+  input.update_gigabytes_per_s = 1e-4;
+  CHECK(search_layout(input).value().expected_step_ms == Approx(300 + 8));
+  input.objective = LayoutObjective::dflop;  // 13 x 24.
+  CHECK(search_layout(input).value().expected_step_ms == Approx(312 + 8));
+  input.objective = LayoutObjective::entrain;
+  // Both on both devices: 6 x 12 + 6 x 24; the two copies move half of it twice, one module after
+  // the other: 1 + 4 + 3 + 8.
+  input.placement = Placement::shared;
+  CHECK(search_layout(input).value().expected_step_ms == Approx(216 + 16));
+  // Inside a node over its link.
+  input.devices_per_node = 2;
+  input.node_gigabytes_per_s = 10;
+  CHECK(search_layout(input).value().expected_step_ms == Approx(216 + 12.4));
+  // Two of four copies on a node: they share half of it twice over the network, and half over the
+  // link.
+  input.devices = 4;
+  CHECK(search_layout(input).value().expected_step_ms == Approx(108 + 12 + 0.5 * 4 + 0.1 * 4));
+  input.modules[0].gradient_bytes = NAN;
+  CHECK_FALSE(search_layout(input).ok());
+}
+
 TEST_CASE("what cannot be laid out names the rule and what would work", "[scheduler][errors]") {
   const auto message = [](const LayoutInput& input, Errc code) {
     const auto choice = search_layout(input);

@@ -1,4 +1,4 @@
-#include "engine/iteration/memory_bounds.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 
 #include <algorithm>
 #include <iomanip>
@@ -7,12 +7,11 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/iteration/phase_exchange.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
-namespace troupe::engine {
+namespace troupe::scheduler {
 
 namespace {
 
@@ -21,25 +20,29 @@ struct Room {
   double stages = 0;
 };
 
-Room room_on(const ParallelPlan& plan, const scheduler::SimulationCosts& costs, Bytes device_memory,
-             DeviceId device) {
-  Room room{static_cast<double>(device_memory.count()), 0};
+/// Per device.
+std::vector<Room> rooms_of(const ParallelPlan& plan, const SimulationCosts& costs,
+                           Bytes device_memory) {
+  std::vector<Room> rooms(plan.devices.size(), {static_cast<double>(device_memory.count()), 0});
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    if (std::ranges::find(plan.stages[s].devices, device) == plan.stages[s].devices.end()) continue;
-    room.bytes -= costs.state_bytes(StageId{s});
-    room.stages += 1;
+    const double state = costs.state_bytes(StageId{s});
+    for (const DeviceId device : plan.stages[s].devices) {
+      rooms[device.index()].bytes -= state;
+      rooms[device.index()].stages += 1;
+    }
   }
-  if (costs.standby_bytes) room.bytes -= costs.standby_bytes(device);
-  room.bytes = std::max(0.0, room.bytes);
-  return room;
+  for (std::size_t d = 0; d < rooms.size(); ++d) {
+    if (costs.standby_bytes) rooms[d].bytes -= costs.standby_bytes(DeviceId{d});
+    rooms[d].bytes = std::max(0.0, rooms[d].bytes);
+  }
+  return rooms;
 }
 
 /// On the device of the stage where each stage has least.
-Room room_beside(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                 Bytes device_memory, StageId stage) {
+Room room_beside(const ParallelPlan& plan, const std::vector<Room>& rooms, StageId stage) {
   std::optional<Room> least;
   for (const DeviceId device : plan.at(stage).devices) {
-    const Room room = room_on(plan, costs, device_memory, device);
+    const Room& room = rooms[device.index()];
     if (!least || room.bytes / room.stages < least->bytes / least->stages) least = room;
   }
   return *least;
@@ -51,8 +54,8 @@ struct Largest {
   std::size_t microbatch = 0;
 };
 
-Largest largest_of(const std::vector<Microbatch>& microbatches,
-                   const scheduler::SimulationCosts& costs, StageId stage) {
+Largest largest_of(const std::vector<Microbatch>& microbatches, const SimulationCosts& costs,
+                   StageId stage) {
   Largest largest;
   for (std::size_t m = 0; m < microbatches.size(); ++m) {
     double bytes = 0, offloaded = 0;
@@ -77,16 +80,16 @@ std::vector<std::vector<Arrival>> arrivals_of(const ParallelPlan& plan) {
   for (const Replica& replica : plan.replicas) {
     const std::size_t first = replica.stages.front().index();
     const auto own = std::span(plan.stages).subspan(first, replica.stages.size());
-    for (const auto& edge : scheduler::stage_edges(plan.model, own))
+    for (const auto& edge : stage_edges(plan.model, own))
       arrivals[first + edge.to].push_back({edge.module, edge.boundary});
   }
   for (std::size_t m = 0; m < plan.model.modules.size(); ++m)
     for (const ModuleId next : plan.model.modules[m].next) {
       if (plan.group_of(next) == plan.group_of(ModuleId{m})) continue;
       const LayerId entry{next, entry_layer(plan.model, ModuleId{m}, next)};
-      for (const ReplicaId replica : replicas_of(plan, plan.group_of(next)))
-        arrivals[scheduler::stage_with(plan, replica, entry).index()].push_back(
-            {ModuleId{m}, true});
+      for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+        if (plan.replicas[r].group == plan.group_of(next))
+          arrivals[stage_with(plan, ReplicaId{r}, entry).index()].push_back({ModuleId{m}, true});
     }
   return arrivals;
 }
@@ -108,10 +111,9 @@ Error too_large(const Largest& largest, double room, StageId stage, PipelineId p
 
 }  // namespace
 
-scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
-                                              const ParallelPlan& plan,
-                                              std::span<const SampleShape> units) {
-  const auto flow = std::make_shared<const scheduler::RowFlow>(plan.model, units);
+SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& plan,
+                                   std::span<const SampleShape> units) {
+  const auto flow = std::make_shared<const RowFlow>(plan.model, units);
   costs.activation_bytes = [flow, &plan, arrivals = arrivals_of(plan),
                             activations = std::move(costs.activation_bytes),
                             element = costs.bytes_per_element](
@@ -131,10 +133,9 @@ scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
   return costs;
 }
 
-scheduler::SimulationCosts with_offloading(scheduler::SimulationCosts costs,
-                                           const ParallelPlan& plan,
-                                           std::span<const SampleShape> units) {
-  const auto flow = std::make_shared<const scheduler::RowFlow>(plan.model, units);
+SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
+                                std::span<const SampleShape> units) {
+  const auto flow = std::make_shared<const RowFlow>(plan.model, units);
   costs.offloaded_bytes = [flow, &plan, activations = costs.activation_bytes,
                            element = costs.bytes_per_element](
                               StageId stage, const std::vector<std::int32_t>& part) {
@@ -155,38 +156,43 @@ scheduler::SimulationCosts with_offloading(scheduler::SimulationCosts costs,
   return costs;
 }
 
-std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
                                  Bytes device_memory, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms) {
-  const auto depths = scheduler::stage_depths(plan);
+  const auto depths = stage_depths(plan);
+  const auto rooms = rooms_of(plan, costs, device_memory);
   std::optional<double> cap;
   for (const StageId stage : plan.at(replica).stages) {
     const double bytes = costs.activation_bytes(stage, samples);
     if (!(bytes > 0)) continue;
-    const double room = room_beside(plan, costs, device_memory, stage).bytes;
+    const double room = room_beside(plan, rooms, stage).bytes;
     const double own = room / depths[stage.index()] * llm_ms / bytes;
     cap = std::min(cap.value_or(own), own);
   }
   return cap;
 }
 
-Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
-                                                const scheduler::SimulationCosts& costs,
-                                                Bytes device_memory,
-                                                const std::vector<MicrobatchList>& microbatches) {
+std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes) {
   constexpr double kMany = 1 << 20;
+  const double kept = microbatch_bytes > 0 ? room / stages / microbatch_bytes : kMany;
+  return std::max(1, static_cast<std::int32_t>(std::min(kept, kMany)));
+}
+
+Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
+                                                const SimulationCosts& costs, Bytes device_memory,
+                                                const std::vector<MicrobatchList>& microbatches) {
+  const auto rooms = rooms_of(plan, costs, device_memory);
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageId stage{s};
     const Largest largest = largest_of(microbatches[plan.at(stage).replica.index()], costs, stage);
-    const Room room = room_beside(plan, costs, device_memory, stage);
+    const Room room = room_beside(plan, rooms, stage);
     if (largest.bytes > room.bytes)
       return too_large(largest, room.bytes, stage, plan.pipeline_of(stage));
-    const double kept = largest.bytes - largest.offloaded;
-    const double fits = kept > 0 ? (room.bytes / room.stages - largest.offloaded) / kept : kMany;
-    bounds.push_back(std::max(1, static_cast<std::int32_t>(std::min(fits, kMany))));
+    bounds.push_back(kept_microbatches(room.bytes - room.stages * largest.offloaded, room.stages,
+                                       largest.bytes - largest.offloaded));
   }
   return bounds;
 }
 
-}  // namespace troupe::engine
+}  // namespace troupe::scheduler

@@ -16,37 +16,38 @@
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
-namespace troupe::engine {
+namespace troupe::scheduler {
 
 /// The costs with activations that count, of each part, the rows that come for it from other
 /// stages: whoever runs it keeps them until its backward. What a teacher hands on may be more than
 /// all else. `units`: samples, then pieces.
-scheduler::SimulationCosts with_arriving_rows(scheduler::SimulationCosts costs,
-                                              const ParallelPlan& plan,
-                                              std::span<const SampleShape> units);
+SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& plan,
+                                   std::span<const SampleShape> units);
 
 /// The costs with what encoders offload: of what a part keeps all but its outputs, from which its
 /// backward begins. `units`: samples, then pieces.
-scheduler::SimulationCosts with_offloading(scheduler::SimulationCosts costs,
-                                           const ParallelPlan& plan,
-                                           std::span<const SampleShape> units);
+SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
+                                std::span<const SampleShape> units);
 
 /// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
 /// on every llm stage of the pipeline as many such microbatches as stages follow must fit beside
 /// the device's state. Bytes are taken as proportional to work. None: no stage keeps anything.
-std::optional<double> llm_cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
                                  Bytes device_memory, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms);
 
-/// Per stage: how many of its largest microbatch fit what state leaves of its device, which the
-/// device's stages share evenly; at least 1. Of what is offloaded (`with_offloading`) one
-/// microbatch counts: others are in host memory.
+/// Of microbatches that each keep so many bytes, how many a stage may keep where `stages` stages of
+/// a device share `room` bytes evenly; at least 1. Very many where nothing is kept.
+std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes);
+
+/// Per stage: how many of its largest microbatch fit what state leaves of its device
+/// (`kept_microbatches`). Of what is offloaded (`with_offloading`) one microbatch counts: others
+/// are in host memory.
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
-                                                const scheduler::SimulationCosts& costs,
-                                                Bytes device_memory,
+                                                const SimulationCosts& costs, Bytes device_memory,
                                                 const std::vector<MicrobatchList>& microbatches);
 
-}  // namespace troupe::engine
+}  // namespace troupe::scheduler
