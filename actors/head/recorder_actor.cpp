@@ -86,7 +86,7 @@ void end_lengths(Self self) {
   auto& state = self->state;
   const auto counted = std::exchange(state.lengths, {});
   if (counted.samples > 0)
-    state.logger.info("lengths of epoch " + std::to_string(counted.epoch) + ": of " +
+    state.logger.info("lengths of epoch " + std::to_string(counted.epoch + 1) + ": of " +
                       std::to_string(counted.samples) + " samples, " +
                       std::to_string(counted.indexed) + " from the index");
 }

@@ -108,9 +108,9 @@ TEST_CASE("the log tells how many lengths of an epoch came from the index", "[ac
   tell(0, 8, 2);
   CHECK_FALSE(says(fixture.log(), "from the index"));
   tell(1, 16, 16);
-  CHECK(says(fixture.log(), "lengths of epoch 0: of 24 samples, 2 from the index"));
+  CHECK(says(fixture.log(), "lengths of epoch 1: of 24 samples, 2 from the index"));
   fixture.tell(finish_atom::value);
-  CHECK(says(fixture.log(), "lengths of epoch 1: of 16 samples, 16 from the index"));
+  CHECK(says(fixture.log(), "lengths of epoch 2: of 16 samples, 16 from the index"));
   const std::string log = fixture.log();
   CHECK(log.find("not kept") == log.rfind("not kept"));  // Once, whoever found it.
   CHECK(says(log, "not kept"));
