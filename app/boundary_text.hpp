@@ -7,8 +7,8 @@
 
 namespace troupe::app {
 
-/// One line per boundary between module groups: the route, what the rows of the step take by it,
-/// and by the others. Prints nothing where all modules are in one group.
+/// One line per boundary between module groups that a job pins or whose routes differ: the route,
+/// what the rows of the step take by it, and by the others. Prints nothing where there is none.
 void print_boundaries(const PlannedStep& planned);
 
 /// `boundaries`: [{module, to, route, pinned, predicted_ms {direct, leader, gather-scatter}, why}].

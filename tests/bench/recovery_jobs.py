@@ -81,9 +81,9 @@ def write_job(folder, size):
 
 
 class Job:
-    def __init__(self, folder, run, *words, job="job.toml"):
+    def __init__(self, folder, run, *words):
         self.run = folder / run
-        self.process = subprocess.Popen([str(BINARY), "train", job, f"job.run_dir={run}", *words], cwd=folder,
+        self.process = subprocess.Popen([str(BINARY), "train", "job.toml", f"job.run_dir={run}", *words], cwd=folder,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def steps(self):
