@@ -43,14 +43,6 @@ job::Job late_job(double delay_ms = 0.2) {
   return job;
 }
 
-/// A step and its COMMIT.
-void train(Cluster& cluster, std::int64_t batch) {
-  cluster.begin(batch);
-  REQUIRE(cluster.advance_to(Progress::committing).ok());
-  cluster.decide(cluster.outcome().decision);
-  REQUIRE(cluster.advance_to(Progress::finished).ok());
-}
-
 TEST_CASE("a host completes work at once, where it was launched", "[engine]") {
   const auto host = make_device({});
   std::thread::id where;
@@ -165,8 +157,8 @@ TEST_CASE("host memory of a delayed device holds nothing before it is filled", "
 TEST_CASE("late devices train the parameters of prompt ones, to the bit", "[engine]") {
   Cluster prompt, late(late_job());
   for (std::int64_t batch = 0; batch < 3; ++batch) {
-    train(prompt, batch);
-    train(late, batch);
+    prompt.train(batch);
+    late.train(batch);
     CHECK(equal(prompt.parameters(), late.parameters()));
     for (std::size_t device = 0; device < 4; ++device) {
       const DeviceReport there = prompt.executor(device).take_report();
@@ -232,8 +224,8 @@ TEST_CASE("a step begins anew although the one before failed in the middle", "[e
   late.begin(0);
   for (std::size_t device = 0; device < 4; ++device)
     REQUIRE(late.executor(device).advance().ok());  // Work is under way.
-  train(late, 0);
-  train(fresh, 0);
+  late.train(0);
+  fresh.train(0);
   CHECK(equal(late.parameters(), fresh.parameters()));
   // Given up twice, it is given up.
   for (std::size_t device = 0; device < 4; ++device) {
@@ -261,7 +253,7 @@ TEST_CASE("a word that is said twice is one word, also on late devices", "[engin
 
 TEST_CASE("what was received counts until work has it", "[engine]") {
   Cluster prompt, late(late_job(2));
-  for (Cluster* cluster : {&prompt, &late}) train(*cluster, 0);
+  for (Cluster* cluster : {&prompt, &late}) cluster->train(0);
   for (std::size_t device = 0; device < 4; ++device) {
     const DeviceReport here = late.executor(device).take_report();
     const DeviceReport there = prompt.executor(device).take_report();

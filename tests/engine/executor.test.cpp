@@ -53,10 +53,7 @@ TEST_CASE("DISCARD leaves every parameter as it was, and training goes on", "[en
 
   // The next step gives what it gives without the discarded one before it.
   for (Cluster* cluster : {&discarded, &fresh}) {
-    cluster->begin(1);
-    REQUIRE(cluster->advance_to(Progress::committing).ok());
-    cluster->decide(cluster->outcome().decision);
-    REQUIRE(cluster->advance_to(Progress::finished).ok());
+    cluster->train(1);
   }
   CHECK(equal(discarded.parameters(), fresh.parameters()));
 }
@@ -187,10 +184,7 @@ TEST_CASE("a device yields between two actions and goes on as if it had not", "[
   });
   Cluster plain;
   for (Cluster* cluster : {&yielding, &plain}) {
-    cluster->begin(0);
-    REQUIRE(cluster->advance_to(Progress::committing).ok());
-    cluster->decide(cluster->outcome().decision);
-    REQUIRE(cluster->advance_to(Progress::finished).ok());
+    cluster->train(0);
   }
   CHECK(yields == 4 * 5);
   CHECK(equal(yielding.parameters(), plain.parameters()));
@@ -228,10 +222,7 @@ TEST_CASE("the same iteration twice gives the same bits", "[engine][property]") 
   Cluster first, second;
   for (Cluster* cluster : {&first, &second}) {
     for (std::int64_t batch = 0; batch < 3; ++batch) {
-      cluster->begin(batch);
-      REQUIRE(cluster->advance_to(Progress::committing).ok());
-      cluster->decide(cluster->outcome().decision);
-      REQUIRE(cluster->advance_to(Progress::finished).ok());
+      cluster->train(batch);
     }
   }
   CHECK(equal(first.parameters(), second.parameters()));
@@ -244,10 +235,7 @@ TEST_CASE("posted receives stay within what the plan has in flight", "[engine][p
   Cluster cluster(job);
   std::int64_t posted = 0;
   for (std::int64_t batch = 0; batch < 2; ++batch) {
-    cluster.begin(batch);
-    REQUIRE(cluster.advance_to(Progress::committing).ok());
-    cluster.decide(cluster.outcome().decision);
-    REQUIRE(cluster.advance_to(Progress::finished).ok());
+    cluster.train(batch);
     for (std::size_t device = 0; device < 4; ++device) {
       const Bytes peak = cluster.executor(device).take_report().peak_received;
       CHECK(peak <= cluster.executor(device).receive_bound());
@@ -262,10 +250,7 @@ std::vector<at::Tensor> trained_with(const std::string& schedule, job::Job job =
   job.scheduler.schedule = schedule;
   Cluster cluster(job);
   for (std::int64_t batch = 0; batch < 2; ++batch) {
-    cluster.begin(batch);
-    REQUIRE(cluster.advance_to(Progress::committing).ok());
-    cluster.decide(cluster.outcome().decision);
-    REQUIRE(cluster.advance_to(Progress::finished).ok());
+    cluster.train(batch);
   }
   return cluster.parameters();
 }
@@ -292,10 +277,7 @@ TEST_CASE("slow rows change times and nothing else", "[engine]") {
   // Parameters, and the mean time of a compute action of the llm alone on device 1.
   const auto train = [](std::vector<SlowRows> slow) {
     Cluster cluster(tiny_job(), std::move(slow));
-    cluster.begin(0);
-    REQUIRE(cluster.advance_to(Progress::committing).ok());
-    cluster.decide(cluster.outcome().decision);
-    REQUIRE(cluster.advance_to(Progress::finished).ok());
+    cluster.train(0);
     double ns = 0, count = 0;
     for (const auto& event : cluster.executor(1).take_report().events)
       if (observe::time_kind(event.action.kind) == observe::TimeKind::compute) {

@@ -19,10 +19,7 @@ TEST_CASE("what is offloaded is counted both ways, and changes no bit", "[engine
   const auto train = [&](const char* what) {
     job.scheduler.offload_encoders = what;
     auto cluster = std::make_unique<Cluster>(job);
-    cluster->begin(0);
-    REQUIRE(cluster->advance_to(Progress::committing).ok());
-    cluster->decide(cluster->outcome().decision);
-    REQUIRE(cluster->advance_to(Progress::finished).ok());
+    cluster->train(0);
     return cluster;
   };
   const auto plain = train("off"), moved = train("activations");

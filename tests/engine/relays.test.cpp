@@ -37,10 +37,7 @@ Trained trained(const std::string& boundary) {
   Cluster cluster(gathering_job(boundary));
   Trained result;
   for (std::int64_t batch = 0; batch < 2; ++batch) {
-    cluster.begin(batch);
-    REQUIRE(cluster.advance_to(Progress::committing).ok());
-    cluster.decide(cluster.outcome().decision);
-    REQUIRE(cluster.advance_to(Progress::finished).ok());
+    cluster.train(batch);
     for (std::size_t device = 0; device < 4; ++device) {
       const auto report = cluster.executor(device).take_report();
       CHECK(report.peak_received <= cluster.executor(device).receive_bound());

@@ -112,6 +112,14 @@ class Cluster {
     for (auto& executor : executors_) executor->decide(decision);
   }
 
+  /// A whole step.
+  void train(std::int64_t batch) {
+    begin(batch);
+    REQUIRE(advance_to(Progress::committing).ok());
+    decide(outcome().decision);
+    REQUIRE(advance_to(Progress::finished).ok());
+  }
+
   /// A whole step that leaves the parameters alone; returns its loss.
   double loss_of(std::int64_t batch) {
     begin(batch);

@@ -162,11 +162,7 @@ struct Planted {
   }
   std::vector<Fault> faults() const { return check(made.plan, iteration); }
   bool finds(FaultKind kind, const std::string& why) const {
-    const auto list = faults();
-    INFO(text_of(list));
-    return std::any_of(list.begin(), list.end(), [&](const Fault& fault) {
-      return fault.kind == kind && fault.why.find(why) != std::string::npos;
-    });
+    return testing::finds(faults(), kind, why);
   }
 };
 

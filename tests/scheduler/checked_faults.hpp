@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -30,6 +31,13 @@ inline std::string text_of(const std::vector<Fault>& faults) {
     text += std::string(to_string(fault.kind)) + " " + std::to_string(fault.device.value) + " " +
             fault.action + ": " + fault.why + "\n";
   return text;
+}
+
+/// Whether there is a fault of this kind, for a reason that says `why`.
+inline bool finds(const std::vector<Fault>& faults, FaultKind kind, const std::string& why) {
+  return std::any_of(faults.begin(), faults.end(), [&](const Fault& fault) {
+    return fault.kind == kind && fault.why.find(why) != std::string::npos;
+  });
 }
 
 inline std::set<FaultKind> kinds(const std::vector<Fault>& faults) {

@@ -4,7 +4,6 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <map>
 #include <random>
 #include <set>
 
@@ -24,8 +23,8 @@ using Catch::Matchers::ContainsSubstring;
 using testing::draw;
 using testing::layers;
 using testing::model_of;
-
-using Numbers = std::map<std::string, std::int32_t>;
+using testing::Numbers;
+using testing::numbers_of;
 
 /// vision of one layer before an llm of some of 4 ms, all one element wide, 16 bytes of state for
 /// each of ten parameters. A sample has a row in both: `ms` forward and as much backward in vision,
@@ -94,13 +93,6 @@ struct OneEncoder {
     return predict_step(plan.value(), request).value().step_ms;
   }
 };
-
-Numbers numbers_of(const ParallelPlan& plan) {
-  Numbers numbers;
-  for (const auto& replica : plan.replicas)
-    ++numbers[plan.module_groups[replica.group.index()].name];
-  return numbers;
-}
 
 TEST_CASE("encoders go onto the llm's devices where that takes less time", "[scheduler]") {
   // 330 bytes hold a layer of both, and not the whole model. Two samples for each of four encoders,

@@ -2,12 +2,25 @@
 
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "scheduler/layout/auto_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
 
 namespace troupe::scheduler::testing {
+
+using Numbers = std::map<std::string, std::int32_t>;
+
+/// Replicas of each module group, over all pipelines.
+inline Numbers numbers_of(const ParallelPlan& plan) {
+  Numbers numbers;
+  for (const auto& replica : plan.replicas)
+    ++numbers[plan.module_groups[replica.group.index()].name];
+  return numbers;
+}
 
 /// Every layer a kind of its own: `weights[i]` ms forward, and as much for each gradient, per token
 /// of layer i in model order; one byte of activations per token.

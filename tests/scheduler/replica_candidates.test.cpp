@@ -4,7 +4,6 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <map>
 #include <random>
 
 #include "scheduler/check/check_plan.hpp"
@@ -20,17 +19,9 @@ using Catch::Matchers::ContainsSubstring;
 using testing::draw;
 using testing::layers;
 using testing::model_of;
+using testing::Numbers;
+using testing::numbers_of;
 using testing::vision_audio_llm;
-
-using Numbers = std::map<std::string, std::int32_t>;
-
-/// Replicas of each module group, over all pipelines.
-Numbers numbers_of(const ParallelPlan& plan) {
-  Numbers numbers;
-  for (const auto& replica : plan.replicas)
-    ++numbers[plan.module_groups[replica.group.index()].name];
-  return numbers;
-}
 
 /// vision and llm of one layer each, one element wide. A sample has a row in both: in vision 9 ms
 /// forward and 9 backward (nothing lies before it), in the llm 4 ms forward and 8 backward.

@@ -1,6 +1,5 @@
 // One planted fault for each rule of the checker about routes.
 
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 #include <string>
@@ -13,7 +12,6 @@ namespace troupe::scheduler {
 namespace {
 
 using testing::random_case;
-using testing::text_of;
 
 /// A plan, and faults in it.
 struct Planted {
@@ -24,11 +22,7 @@ struct Planted {
       : made(std::move(planted)), iteration(plan_iteration(made.plan, made.input).value()) {}
   std::vector<Fault> faults() const { return check(made.plan, iteration); }
   bool finds(FaultKind kind, const std::string& why) const {
-    const auto list = faults();
-    INFO(text_of(list));
-    return std::any_of(list.begin(), list.end(), [&](const Fault& fault) {
-      return fault.kind == kind && fault.why.find(why) != std::string::npos;
-    });
+    return testing::finds(faults(), kind, why);
   }
 };
 
