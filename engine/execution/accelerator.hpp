@@ -27,6 +27,7 @@ class Accelerator final : public Device {
   explicit Accelerator(const DeviceOptions& options);
   ~Accelerator() override;
 
+  c10::Device place() const override { return place_; }
   std::shared_ptr<const Launch> launch(Work work, std::function<void()> on_done) override;
   at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) override;
   at::Tensor to_host(at::Tensor tensor) override;

@@ -49,6 +49,9 @@ class Device {
 
   virtual ~Device() = default;
 
+  /// Where its tensors lie.
+  virtual c10::Device place() const { return c10::kCPU; }
+
   /// Puts `work` behind all that was launched before and does not wait for it. `work`, and what it
   /// refers to by value, is kept until it has completed. Where it has not on return, `on_done` is
   /// called when it has, from any thread. Behind work that fails nothing runs any more: it

@@ -87,10 +87,14 @@ SavedTensors::Collect::~Collect() { collecting = nullptr; }
 
 Bytes SavedTensors::offload(Device& device) {
   const c10::NoGradGuard no_grad;
+  // A number that an operator was given is a tensor of the host beside those of an accelerator.
+  const auto is_on_device = [&](const at::Tensor& value) {
+    return value.defined() && value.has_storage() && value.nbytes() > 0 &&
+           value.device() == device.place();
+  };
   std::map<c10::StorageImpl*, std::vector<std::shared_ptr<Saved>>> by_memory;
   for (const auto& each : saved_)
-    if (auto saved = each.lock();
-        saved && saved->value.defined() && saved->value.has_storage() && saved->value.nbytes() > 0)
+    if (auto saved = each.lock(); saved && is_on_device(saved->value))
       by_memory[saved->value.storage().unsafeGetStorageImpl()].push_back(std::move(saved));
   Bytes moved;
   for (auto& [memory, tensors] : by_memory) {

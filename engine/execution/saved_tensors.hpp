@@ -35,9 +35,9 @@ class SavedTensors {
   };
 
   /// Copies memory that nothing but these tensors holds to host memory, each block once, and lets
-  /// go of the device's: not parameters, rows that came in, outputs and what several parts share.
-  /// A backward then needs `fetch` before; without it, it throws c10::Error. Returns the bytes that
-  /// were let go of. In host memory there are as many.
+  /// go of the device's: not parameters, numbers of the host, rows that came in, outputs and what
+  /// several parts share. A backward then needs `fetch` before; without it, it throws c10::Error.
+  /// Returns the bytes that were let go of. In host memory there are as many.
   Bytes offload(Device& device);
 
   /// The same blocks as memory of the device, with the same bits, and the host's let go of. Returns

@@ -21,6 +21,7 @@
 
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "runtime/plugins/entry_point.hpp"
 #include "tests/accelerator/apart_memory.hpp"
@@ -229,6 +230,14 @@ at::Tensor reshape_alias(const at::Tensor& tensor, c10::SymIntArrayRef shape,
                                            C10_AS_INTARRAYREF_SLOW(strides), std::nullopt);
 }
 
+/// Over memory that is there, which is never too small: LibTorch's own, which asks for no device.
+at::Tensor& set_storage(at::Tensor& tensor, at::Storage memory, c10::SymInt offset,
+                        c10::SymIntArrayRef shape, c10::SymIntArrayRef strides) {
+  return at::native::set_storage_cpu_(tensor, std::move(memory), offset.expect_int(),
+                                      C10_AS_INTARRAYREF_SLOW(shape),
+                                      C10_AS_INTARRAYREF_SLOW(strides));
+}
+
 /// As on a GPU, a host tensor beside one of the device is refused; a single number is not.
 void refuse_host_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   const auto check = [&](const at::Tensor& tensor) {
@@ -255,6 +264,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_copy_from_and_resize", copy_from_and_resize);
   library.impl("resize_", resize);
   library.impl("as_strided", as_strided);
+  library.impl("set_.source_Storage_storage_offset", set_storage);
   library.impl("view", view);
   library.impl("_reshape_alias", reshape_alias);
 }

@@ -3,15 +3,19 @@
 #include "engine/execution/saved_tensors.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tanh.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -87,6 +91,36 @@ TEST_CASE("there is nothing to offload twice, or behind a backward", "[engine]")
   CHECK(graph.saved.fetch(*device) == Bytes{});
   graph.gradient();
   CHECK(graph.saved.offload(*device) == Bytes{});
+}
+
+/// An accelerator of tensors without contents.
+class MetaDevice final : public Device {
+ public:
+  c10::Device place() const override { return c10::kMeta; }
+  std::shared_ptr<const Launch> launch(Work, std::function<void()>) override { return nullptr; }
+  at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) override {
+    return at::empty(shape, dtype);
+  }
+  at::Tensor to_host(at::Tensor tensor) override {
+    return host_buffer(tensor.sizes(), tensor.scalar_type());
+  }
+  at::Tensor to_device(at::Tensor buffer) override { return buffer.to(place()); }
+  void drop() override {}
+  void wait() override {}
+};
+
+TEST_CASE("a number of the host beside tensors of an accelerator stays where it is", "[engine]") {
+  MetaDevice device;
+  SavedTensors saved;
+  at::Tensor output;
+  {
+    const SavedTensors::Collect collect(saved);
+    const at::Tensor input =
+        at::empty({4, 8}, at::TensorOptions(at::kDouble).device(device.place()));
+    output = at::mul(at::tanh(input.requires_grad_(true)), at::scalar_tensor(3, at::kDouble));
+  }
+  CHECK(saved.offload(device) == Bytes{4 * 8 * 8});
+  CHECK(saved.fetch(device) == Bytes{4 * 8 * 8});
 }
 
 TEST_CASE("memory that somebody else holds stays where it is", "[engine]") {
