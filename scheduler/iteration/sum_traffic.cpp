@@ -2,20 +2,23 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <set>
 
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/rank_links.hpp"
 
 namespace troupe::scheduler {
 
 SumTraffic::SumTraffic(const ParallelPlan& plan, GroupId group)
     : plan_(plan), group_(plan.groups[group.index()]), sum_(plan_sum(plan, group)) {
+  for (const SumRole& role : sum_.roles)
+    for (const DeviceId rank : role.ranks) actors_.push_back({plan.lead_of(rank), role.place});
+  std::ranges::sort(actors_);
+  actors_.erase(std::ranges::unique(actors_).begin(), actors_.end());
   for (std::size_t k = 0; k < kSumActions.size(); ++k) {
-    std::set<DeviceId> act;
-    for (const SumRole& role : sum_.roles)
-      if (role.acts(kSumActions[k]))
-        for (const DeviceId lead : plan.leads_of(role.ranks)) act.insert(lead);
-    lists_[k] = static_cast<std::int32_t>(act.size());
+    DeviceId last;  // Of those that act.
+    for (const Actor& actor : actors_)
+      if (actor.lead != last && sum_.roles[at(actor.place)].acts(kSumActions[k]))
+        last = actor.lead, ++lists_[k];
   }
 }
 
@@ -35,18 +38,18 @@ double SumTraffic::of_rank(std::int64_t elements, std::int32_t from, std::int32_
          static_cast<double>(group_.elements);
 }
 
-bool SumTraffic::speaks_for(DeviceId lead, const SumRole& role) const {
-  return std::ranges::any_of(role.ranks,
-                             [&](DeviceId rank) { return plan_.lead_of(rank) == lead; });
+std::span<const SumTraffic::Actor> SumTraffic::of(DeviceId lead) const {
+  return std::ranges::equal_range(actors_, lead, {}, &Actor::lead);
 }
 
 LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
   LinkElements most{};
-  for (const SumRole& from : sum_.roles) {
-    if (!from.acts(kind) || !speaks_for(lead, from)) continue;
+  for (const Actor& actor : of(lead)) {
+    const SumRole& from = sum_.roles[at(actor.place)];
+    if (!from.acts(kind)) continue;
     LinkElements own{};
     for (const SumTransfer& transfer : sum_.sent(from.place, kind)) {
-      const SumRole& to = sum_.roles[static_cast<std::size_t>(transfer.holder)];
+      const SumRole& to = sum_.roles[at(transfer.holder)];
       own[static_cast<std::size_t>(link_class(plan_, from.ranks, to.ranks))] +=
           of_rank(sum_.chunks[transfer.chunk].size(), from.tp(), to.tp());
     }
@@ -58,9 +61,10 @@ LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
 
 SumTraffic::Added SumTraffic::added(DeviceId lead, ActionKind kind) const {
   Added most;
-  for (const SumRole& role : sum_.roles) {
-    if (!role.acts(kind) || !speaks_for(lead, role)) continue;
-    const std::size_t home = sum_.branch_of[static_cast<std::size_t>(role.place)];
+  for (const Actor& actor : of(lead)) {
+    const SumRole& role = sum_.roles[at(actor.place)];
+    if (!role.acts(kind)) continue;
+    const std::size_t home = sum_.branch_of[at(role.place)];
     const bool partial = kind == ActionKind::reduce_partial;
     most.elements =
         std::max(most.elements, of_rank(partial ? role.partials : role.adds, role.tp(), role.tp()));

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -19,14 +22,14 @@ using LinkElements = std::array<double, 3>;
 /// sends and adds as many elements as is said, over links of its own.
 class SumTraffic {
  public:
-  /// Cost: linear in uses and holders; in a tree in nodes.
+  /// Cost: linear in uses and, times their logarithm, in holders; in a tree in nodes.
   SumTraffic(const ParallelPlan& plan, GroupId group);
 
   /// How many lists have this action of a sum.
   std::int32_t lists(ActionKind kind) const;
 
   /// What the list of `lead` sends in this action. Where holders of one list differ, that of the
-  /// one that sends most over a link. Cost: linear in holders.
+  /// one that sends most over a link. Cost: linear in what they send.
   LinkElements sent(DeviceId lead, ActionKind kind) const;
 
   /// Elements that each device of this list adds others to, and how many times to each of them.
@@ -34,18 +37,27 @@ class SumTraffic {
     double elements = 0;
     std::int32_t times = 0;
   };
-  /// In `reduce_partial` or `reduce`. Cost: linear in holders.
+  /// In `reduce_partial` or `reduce`. Cost: linear in nodes.
   Added added(DeviceId lead, ActionKind kind) const;
 
  private:
   /// Elements that each rank of a holder with `from` ranks sends to hand `elements` of the group to
   /// one with `to` ranks: what tensor parallelism splits goes once, the rest to each that keeps it.
   double of_rank(std::int64_t elements, std::int32_t from, std::int32_t to) const;
-  bool speaks_for(DeviceId lead, const SumRole& role) const;
+  /// A holder, and who runs the list of ranks of it.
+  struct Actor {
+    DeviceId lead;
+    std::int32_t place = 0;
+
+    friend auto operator<=>(const Actor&, const Actor&) = default;
+  };
+  /// Those of a list.
+  std::span<const Actor> of(DeviceId lead) const;
 
   const ParallelPlan& plan_;
   const ParameterGroup& group_;
   GroupSum sum_;
+  std::vector<Actor> actors_;  ///< Ascending.
   std::array<std::int32_t, kSumActions.size()> lists_{};
 };
 

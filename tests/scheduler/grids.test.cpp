@@ -13,6 +13,7 @@
 #include "scheduler/iteration/list_schedule.hpp"
 #include "scheduler/iteration/rank_links.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/iteration/sum_traffic.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -77,6 +78,22 @@ TEST_CASE("devices of the same stages run one list", "[scheduler]") {
       plan_sum(plan, GroupId{static_cast<std::size_t>(llm - plan.groups.begin())}).roles;
   CHECK(roles[0].tp() == 2);
   CHECK(roles[1].tp() == 1);
+}
+
+TEST_CASE("of the holders of one list the one with the largest chunk says how long its sums take",
+          "[scheduler]") {
+  auto model = testing::text_llm(2);
+  for (auto& layer : model.modules[0].layers) layer.parameter_elements = 2 * kChunkElementsMin + 1;
+  const HandLayout layout{{}, {{{"llm"}, {on_grid(0, {0, 1}, 1, 2, {all("llm")})}}}};
+  const auto plan = place_by_hand(model, layout, {1, 2}).value();
+  REQUIRE(leads_of(plan) == Devices{0, 0});
+  const SumTraffic sum(plan, GroupId{0});  // The second holder owns the longer chunk.
+  REQUIRE(plan_sum(plan, GroupId{0}).roles[1].adds == kChunkElementsMin + 1);
+  for (const auto kind : {ActionKind::reduce_send, ActionKind::reduce}) {
+    CHECK(sum.lists(kind) == 1);
+    CHECK(sum.sent(DeviceId{0}, kind) == LinkElements{0, kChunkElementsMin + 1, 0});
+  }
+  CHECK(sum.added(DeviceId{0}, ActionKind::reduce).elements == kChunkElementsMin + 1);
 }
 
 TEST_CASE("a plan of single devices has no leads", "[scheduler]") {
