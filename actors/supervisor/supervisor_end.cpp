@@ -140,6 +140,12 @@ void node_lost(Self self, NodeId id) {
     case LossKind::member: break;
   }
   const std::string what = loss_text(state.job.members, id);
+  // The head starts its own once; in the place of another one somebody may still come.
+  if (state.job.phase() == Phase::joining && !state.job.is_stopping() &&
+      id.value >= state.resources->setup.job.cluster.local_nodes) {
+    state.resources->logger.warning(what + " before the job began; its place is free");
+    return forget_node(self, id, what);
+  }
   std::string hindrance;
   if (!is_collected(state)) {
     const auto goes_on = recover(self, id, what);

@@ -47,15 +47,13 @@ std::string in_seconds(double seconds) { return std::to_string(std::lround(secon
 
 std::string roll_call(const Membership& members) {
   using Phase = Member::Phase;
-  const auto joined = [](const Member& member) {
-    return member.phase != Phase::missing && member.phase != Phase::joined;
-  };
   std::string text =
-      std::to_string(std::count_if(members.all().begin(), members.all().end(), joined)) + " of " +
-      std::to_string(members.size()) + " nodes joined";
+      std::to_string(std::count_if(members.all().begin(), members.all().end(), takes_part)) +
+      " of " + std::to_string(members.size()) + " nodes joined";
   for (const auto& [label, list] :
-       {std::pair{"here", names(members, joined)},
+       {std::pair{"here", names(members, takes_part)},
         std::pair{"still opening data and devices", names(members, Phase::joined)},
+        std::pair{"lost", names(members, Phase::gone)},
         std::pair{"missing", names(members, Phase::missing)}})
     if (!list.empty()) text += std::string("; ") + label + ": " + list;
   return text;
@@ -68,7 +66,7 @@ Error late_error(const Membership& members, const std::string& listen, const std
                                     : join_command(listen, key_file) + "`") +
                     ", check that they reach this address, or ";
   if (all_local && listen.empty()) fix = "give this machine more time to start its nodes: ";
-  if (names(members, Member::Phase::missing).empty())
+  if (std::ranges::all_of(members.all(), actors::is_there))
     fix = "look at the load and the disks of the nodes that are not ready, or ";
   return {Errc::timed_out, roll_call(members), listen, fix + "raise cluster.join_timeout_s"};
 }

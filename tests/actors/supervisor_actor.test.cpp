@@ -2,6 +2,7 @@
 
 #include "actors/supervisor/supervisor_actor.hpp"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <limits>
 
 #include "tests/actors/head_fixture.hpp"
@@ -91,15 +92,51 @@ TEST_CASE("a roll call tells nodes that are not ready from those that joined", "
   }
 }
 
-TEST_CASE("a node that dies before it is ready is named at once", "[actors][errors]") {
-  Head head;
-  head.join("host0");
-  head.join("host1");
+TEST_CASE("a node of the head's own that dies before the job begins is named at once",
+          "[actors][errors]") {
+  Head head(2, [](job::Job& job) { job.cluster.local_nodes = 2; });
+  for (const std::int32_t id : {0, 1}) head.join("host" + std::to_string(id), id);
   head.ready(0);
   caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
   head.system.pass(400ms);
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "node 1 (host1, pid 101) was lost"));
+}
+
+TEST_CASE("another node takes the place of one that dies before the job begins",
+          "[actors][errors]") {
+  Head head;
+  for (const std::size_t id : {0u, 1u, 2u}) head.join("host" + std::to_string(id));
+  for (const std::size_t id : {0u, 1u, 2u}) head.ready(id);
+  const bool is_ready = GENERATE(false, true);
+  if (is_ready) {
+    caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
+  } else {
+    head.join("host3");
+    caf::anon_send_exit(head.nodes[3], caf::exit_reason::kill);
+  }
+  head.system.pass(400ms);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.empty());
+  SECTION("one comes") {
+    const std::size_t place = is_ready ? 1 : 3;
+    CHECK(head.join("another") == std::to_string(place));
+    head.ready(place);
+    if (is_ready) {
+      head.join("host3");
+      head.ready(3);
+    }
+    CHECK_FALSE(head.ended);
+    CHECK(head.seen[0].configurations.size() == 1);
+  }
+  SECTION("nobody comes") {
+    head.system.pass(2300ms);
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, is_ready ? "2 of 4 nodes joined" : "3 of 4 nodes joined"));
+    CHECK(says(head.ended->message, is_ready ? "lost: node 1 (host1, pid 101); missing: node 3"
+                                             : "lost: node 3 (host3, pid 103)"));
+    CHECK(says(head.ended->message, "start the missing nodes"));
+  }
 }
 
 TEST_CASE("a process that ends before it joined ends the job at once", "[actors][errors]") {

@@ -28,6 +28,7 @@ from parity_layouts import BOTH, LLM_CUT, REPLICAS, THREE_STAGES, by_replicas  #
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
+from tests.support.free_port import free_port  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
@@ -318,6 +319,7 @@ def a_loss_while_the_job_starts(bench):
             time.sleep(0.005)
         job.nodes = children(job.process.pid)
         time.sleep(0.4 * number + 0.3 * bench.draw.random())
+        at_work = job.steps() > 0
         if alive(job.nodes[3]):
             job.signal(3, signal.SIGKILL)
         try:
@@ -328,6 +330,7 @@ def a_loss_while_the_job_starts(bench):
         if job.process.returncode == 0:
             bench.check(job)
         else:
+            expect(not at_work, f"a loss after the first step ended the job\n{output[-1500:]}")
             expect(job.process.returncode == 1 and ("node 3" in output or "killed by signal 9" in output),
                    f"exit {job.process.returncode}\n{output[-1500:]}")
         print(f"  exit {job.process.returncode}, lost: {[event['step'] for event in job.events()]}", flush=True)
@@ -351,6 +354,29 @@ def node_of(bench, run, *flags):
 def join(bench, job):
     """A node that joins a running job, or None where the job has ended."""
     return node_of(bench, job.run, "--timeout", "5")
+
+
+def another_node_takes_the_place_of_one_lost_before_the_job_begins(bench):
+    job = bench.start("places", *LAYOUTS["two pipelines"], "cluster.nodes=4", "cluster.local_nodes=2", f"cluster.listen=127.0.0.1:{free_port()}")
+    deadline = time.monotonic() + 30
+
+    def wait_until(is_so, what):
+        while not is_so():
+            expect(time.monotonic() < deadline and job.process.poll() is None, f"{what} within 30 s")
+            time.sleep(0.05)
+
+    wait_until((job.run / "control").exists, "the job asks for nodes")
+    came = [node_of(bench, job.run, "--timeout", "30")]
+    for state in ("waiting for work", "gone"):
+        wait_until(lambda: json.loads(ctl(bench, job, "status", "--json"))["nodes"][2]["state"] == state, f"a node is {state}")
+        came[0].kill()
+    came += [node_of(bench, job.run, "--timeout", "30") for _ in range(2)]
+    output = job.finish()
+    expect("before the job began; its place is free" in output, f"nobody says that a place is free: {output[-1500:]}")
+    for process in came:
+        process.communicate(timeout=10)
+    bench.check(job)
+    expect(not job.events(), "a node that was never part of a layout is a loss")
 
 
 def a_node_leaves_and_another_one_comes(bench):
@@ -757,7 +783,7 @@ def random_events(bench):
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
          standby_holders_take_over, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
-         a_loss_while_the_job_starts, a_node_leaves_and_another_one_comes,
+         a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
