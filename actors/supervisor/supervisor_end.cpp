@@ -146,6 +146,7 @@ void node_lost(Self self, NodeId id) {
     state.resources->logger.warning(what + " before the job began; its place is free");
     return forget_node(self, id, what);
   }
+  if (state.job.is_stopping()) return lose_while_stopping(self, id, what);
   std::string hindrance;
   if (!is_collected(state)) {
     const auto goes_on = recover(self, id, what);
@@ -164,7 +165,6 @@ void node_lost(Self self, NodeId id) {
                                 "then start the job again"
                               : "start the job again";
   const Error error{Errc::transport_failed, what + after + hindrance, {}, fix};
-  if (state.job.is_stopping()) return end_stopped(self);
   if (!is_collected(state)) return fail(self, error);
   do_without_holder(self, id, what);
   state.resources->logger.warning(what + " while the model was collected");

@@ -29,6 +29,11 @@ std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
   return nodes;
 }
 
+/// Whether somebody holds each shard.
+bool is_whole(const StatePlacement& placement) {
+  return std::ranges::none_of(placement, [](const Shard& shard) { return shard.holders.empty(); });
+}
+
 }  // namespace
 
 Status recover(Self self, NodeId lost, const std::string& what) {
@@ -78,12 +83,25 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   return Done{};
 }
 
+void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
+  auto& state = self->state;
+  auto left = state.job.left_without(lost);
+  const bool is_up = !state.job.is_regrouping() && (state.job.phase() == Phase::training ||
+                                                    state.job.phase() == Phase::collecting);
+  forget_node(self, lost, what);
+  if (!is_up || !is_whole(left)) return end_stopped(self);
+  state.resources->logger.warning(what + "; the others save what they have");
+  state.job.members.place(std::move(left));
+  state.stopping.failed_step = 0;
+  if (is_awaited_by_save(state, lost)) give_up_save(self, what);
+  finish_ended_steps(self);  // Who is left may have been waiting for it alone.
+  go_on_stopping(self);
+}
+
 void do_without_holder(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   auto left = state.job.left_without(lost);
-  const bool is_whole = std::none_of(left.begin(), left.end(),
-                                     [](const Shard& shard) { return shard.holders.empty(); });
-  if (is_whole) state.job.members.place(std::move(left));
+  if (is_whole(left)) state.job.members.place(std::move(left));
   std::erase_if(state.devices, [lost](const DeviceSlot& device) { return device.node == lost; });
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
 }

@@ -20,6 +20,11 @@ namespace troupe::actors {
 /// - unavailable: the job has not begun, or ends.
 Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 
+/// A node is lost while the job stops: the others save what is done, its devices count for nothing
+/// any more. Where it had the last copy of something, or no layout is up, the job ends at once.
+/// `what`: as above.
+void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& what);
+
 /// A node is lost after it has offered all that is collected: only a save may still wait for it.
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
 

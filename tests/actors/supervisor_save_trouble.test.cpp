@@ -187,7 +187,8 @@ TEST_CASE("what others still wrote of a save that failed is removed once they ar
 }
 
 TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing& x) { x.every_steps = 1; });
+  SavingHead saving(
+      9, [](job::Checkpointing& x) { x.every_steps = 1; }, one_pipeline);
   Head& head = saving.head;
   saving.run_step(1);
   const bool has_older = GENERATE(true, false);
@@ -212,7 +213,7 @@ TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
     report.number = saving.order().number;
     head.tell(report);
   }
-  SECTION("a lost node") {
+  SECTION("the loss of a last copy") {
     head.leave({3});
     head.pass(400ms, {0, 1, 2});
   }
@@ -220,6 +221,47 @@ TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
   CHECK(head.ended->exit_code == (has_older ? 75 : 130));
   CHECK(says(head.ended->message, has_older ? "step 1 is saved and what followed is lost"
                                             : "there is no checkpoint to resume from"));
+}
+
+TEST_CASE("a node that is lost while the job stops is done without", "[actors][recovery]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  saving.run_step(1);
+  std::size_t orders = 1;
+  std::int64_t saved = 1;
+  SECTION("while it saves") {
+    head.tell(stop_atom::value, std::int32_t{SIGTERM});
+    head.leave({3});
+    orders = 2;
+  }
+  SECTION("in a step that is not decided, before anything is saved") {
+    head.plan(1);
+    head.tell(stop_atom::value, std::int32_t{SIGTERM});
+    head.leave({3});
+    orders = 2;  // The step stands in nobody's way.
+  }
+  SECTION("in a step whose end it has not said") {
+    head.plan(1);
+    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+    head.tell(stop_atom::value, std::int32_t{SIGTERM});
+    for (std::size_t device = 0; device < 3; ++device) head.finished(device, 2);
+    CHECK(head.seen[0].saves.empty());
+    head.leave({3});
+    saved = 2;
+  }
+  head.pass(400ms, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == orders);
+  CHECK(saving.order().step == saved);
+  for (std::size_t node = 0; node < 3; ++node)
+    for (const Shard& shard : saving.order(node).shards)
+      CHECK(shard.holders[0].node == NodeId{node});
+  saving.write({3});
+  saving.keep();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 75);
+  CHECK(says(head.ended->message, "step " + std::to_string(saved) + " is saved:"));
+  CHECK(says(saving.log(), "was lost: the connection to it was lost; the others save what"));
 }
 
 TEST_CASE("a lost node ends a job that has a checkpoint so that it can go on", "[actors][errors]") {

@@ -309,6 +309,24 @@ def a_loss_while_it_saves(bench):
     expect(f'"step": {STEPS}' in json.dumps(listed), f"the last step is not saved: {listed}")
 
 
+def a_loss_while_the_job_stops(bench):
+    """The others save the step they have finished, and the job goes on from there."""
+    words = LAYOUTS["two pipelines"]
+    job = bench.start("stopping", *words)
+    job.wait_for(4)
+    job.signal(3, signal.SIGSTOP)
+    job.process.send_signal(signal.SIGTERM)
+    job.process.wait(timeout=60)
+    with contextlib.suppress(ProcessLookupError):
+        job.signal(3, signal.SIGCONT)
+    output = job.finish(75)
+    expect("the others save what they have" in output, f"the loss is not told: {output[-1500:]}")
+    expect(f"step {job.steps()} is saved: " in output, f"steps are lost: {output[-1500:]}")
+    again = bench.start("stopping", *words)
+    again.finish()
+    bench.check(again)
+
+
 def a_loss_while_the_job_starts(bench):
     """From the joining of nodes on at any moment: it either trains without the node or says which one is missing."""
     for number in range(6):
@@ -782,7 +800,7 @@ def random_events(bench):
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
          standby_holders_take_over, one_after_the_other_down_to_one,
-         two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves,
+         two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
