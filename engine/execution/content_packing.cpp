@@ -2,9 +2,12 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,7 +21,11 @@ namespace {
 using data::DecodedSample;
 using data::TokenId;
 
-static_assert(sizeof(float) == kContentValueBytes && sizeof(TokenId) == kContentTokenBytes);
+static_assert(sizeof(float) == kContentValueBytes && sizeof(TokenId) == kContentTokenBytes &&
+              sizeof(std::uint8_t) == kContentPixelBytes);
+
+constexpr const char* kOtherContent = "has other content than planned";
+constexpr const char* kNoPicture = "has patches that were cut from no picture";
 
 /// Items of a sample that a unit is about.
 struct ItemRange {
@@ -30,6 +37,17 @@ ItemRange items_of(const SampleUnits& units, std::int32_t unit, ModuleId encoder
   if (const SamplePiece* piece = units.piece(unit))
     return {static_cast<std::size_t>(piece->first), static_cast<std::size_t>(piece->count)};
   return {0, units.shape(unit).items(encoder)->size()};
+}
+
+/// REQUIRES: the sample has items for it.
+const ModuleMedia& media_of(const SampleShape& sample, ModuleId encoder) {
+  return *std::find_if(sample.media.begin(), sample.media.end(),
+                       [&](const ModuleMedia& media) { return media.module == encoder; });
+}
+
+/// Values that the encoder reads of an item.
+std::size_t value_count(const ModuleMedia& media, const MediaShape& item) {
+  return static_cast<std::size_t>(item.input_rows) * static_cast<std::size_t>(media.columns);
 }
 
 /// Writes one thing after the other, as far as there is room.
@@ -90,35 +108,60 @@ data::EncodedText unpacked_text(std::vector<TokenId> packed, const MarkerCounts&
   return text;
 }
 
-/// False: there are no such items, or no room for them.
-template <class Item>
-bool put_items(const std::vector<std::vector<Item>>& encoders, std::size_t place,
-               const ItemRange& range, std::vector<float> Item::*values, Writer& writer) {
-  if (place >= encoders.size() || range.first + range.count > encoders[place].size()) return false;
-  for (std::size_t i = range.first; i < range.first + range.count; ++i)
-    if (!writer.put(std::span<const float>(encoders[place][i].*values))) return false;
-  return true;
+/// Why something cannot be sent; null: it was written.
+using Refusal = const char*;
+
+Refusal put_item(const data::ImagePatches& picture, const ModuleMedia& media,
+                 const MediaShape& item, Writer& writer) {
+  if (picture.patches.size() != value_count(media, item)) return kOtherContent;
+  if (media_form(media) == MediaForm::values)
+    return writer.put(std::span<const float>(picture.patches)) ? nullptr : kOtherContent;
+  const auto pixels = data::patch_pixels(picture, media.equal_frames);
+  if (!pixels) return kNoPicture;
+  return writer.put(std::span<const std::uint8_t>(*pixels)) ? nullptr : kOtherContent;
 }
 
-bool put(const Delivery& delivery, const SampleUnits& units, std::int32_t unit,
-         const DecodedSample& content, Writer& writer) {
+Refusal put_item(const data::AudioWindow& window, const ModuleMedia& media, const MediaShape& item,
+                 Writer& writer) {
+  const bool is_planned = window.mel.size() == value_count(media, item);
+  return is_planned && writer.put(std::span<const float>(window.mel)) ? nullptr : kOtherContent;
+}
+
+template <class Item>
+Refusal put_items(const std::vector<std::vector<Item>>& encoders, std::size_t place,
+                  const ItemRange& range, const ModuleMedia& media, Writer& writer) {
+  if (place >= encoders.size() || range.first + range.count > encoders[place].size())
+    return kOtherContent;
+  for (std::size_t i = range.first; i < range.first + range.count; ++i)
+    if (const Refusal why = put_item(encoders[place][i], media, media.items[i], writer)) return why;
+  return nullptr;
+}
+
+Refusal put(const Delivery& delivery, const SampleUnits& units, std::int32_t unit,
+            const DecodedSample& content, Writer& writer) {
   if (!delivery.encoder.valid())
-    return writer.put(std::span<const TokenId>(packed_text(content.text)));
+    return writer.put(std::span<const TokenId>(packed_text(content.text))) ? nullptr
+                                                                           : kOtherContent;
   const SampleShape& sample = units.shape(units.sample_of(unit));
+  const ModuleMedia& media = media_of(sample, delivery.encoder);
   const ItemRange range = items_of(units, unit, delivery.encoder);
   const std::size_t place = place_in_medium(sample, delivery.encoder);
-  return is_vision(*sample.items(delivery.encoder))
-             ? put_items(content.images, place, range, &data::ImagePatches::patches, writer)
-             : put_items(content.audio, place, range, &data::AudioWindow::mel, writer);
+  return is_vision(media.items) ? put_items(content.images, place, range, media, writer)
+                                : put_items(content.audio, place, range, media, writer);
+}
+
+data::ImagePatches take_picture(const ModuleMedia& media, const MediaShape& item, Reader& reader) {
+  const std::size_t values = value_count(media, item);
+  if (media_form(media) == MediaForm::values)
+    return {reader.take<float>(values), item.grid_height, item.grid_width};
+  const auto pixels =
+      reader.take<std::uint8_t>(values / static_cast<std::size_t>(media.equal_frames));
+  return data::patches_of(pixels, item.grid_height, item.grid_width, media.equal_frames);
 }
 
 /// Media of one encoder; items that did not come are empty.
 void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& range, Reader& reader,
                 DecodedSample& content) {
-  const auto values = [&](const MediaShape& item) {
-    return reader.take<float>(static_cast<std::size_t>(item.input_rows) *
-                              static_cast<std::size_t>(media.columns));
-  };
   if (is_vision(media.items)) {
     content.images.resize(place + 1);
     content.images[place].resize(media.items.size());
@@ -129,9 +172,10 @@ void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& ra
   for (std::size_t i = range.first; i < range.first + range.count; ++i) {
     const MediaShape& item = media.items[i];
     if (is_vision(media.items))
-      content.images[place][i] = {values(item), item.grid_height, item.grid_width};
+      content.images[place][i] = take_picture(media, item, reader);
     else
-      content.audio[place][i] = {values(item), item.input_rows, item.marker};
+      content.audio[place][i] = {reader.take<float>(value_count(media, item)), item.input_rows,
+                                 item.marker};
   }
 }
 
@@ -148,15 +192,23 @@ Result<at::Tensor> pack_content(const Delivery& delivery, const SampleUnits& uni
   for (const std::int32_t unit : delivery.samples) {
     const auto content = store.find(units.shape(unit).position);
     if (!content) return wrong(unit, "is to be sent by a node that did not decode it");
-    if (!put(delivery, units, unit, *content, writer))
-      return wrong(unit, "has other content than planned");
+    if (const Refusal why = put(delivery, units, unit, *content, writer)) return wrong(unit, why);
   }
   if (!writer.is_full()) return wrong(delivery.samples.back(), "has less content than planned");
   return packed;
 }
 
-void unpack_content(const Delivery& delivery, const SampleUnits& units, const at::Tensor& packed,
-                    SampleStore& store) {
+Status unpack_content(const Delivery& delivery, const SampleUnits& units, const at::Tensor& packed,
+                      SampleStore& store) {
+  const Bytes planned = content_bytes(delivery, units);
+  const Bytes came{static_cast<std::int64_t>(packed.nbytes())};
+  if (came != planned)
+    return Error{Errc::internal,
+                 "content of sample '" + units.shape(units.sample_of(delivery.samples.front())).id +
+                     "' came with " + std::to_string(came.count()) + " bytes instead of " +
+                     std::to_string(planned.count()),
+                 {},
+                 {}};
   Reader reader(static_cast<const std::byte*>(packed.const_data_ptr()));
   for (const std::int32_t unit : delivery.samples) {
     const SampleShape& sample = units.shape(units.sample_of(unit));
@@ -174,6 +226,7 @@ void unpack_content(const Delivery& delivery, const SampleUnits& units, const at
                    items_of(units, unit, media.module), reader, content);
     store.add(std::move(content));
   }
+  return Done{};
 }
 
 }  // namespace troupe::engine

@@ -1,8 +1,10 @@
 // Decoded content of samples as the bytes of a delivery, and back: for nodes that do not see the
 // samples' source of data.
 //
-// Media are the values that an encoder reads, item after item; text is a number per token, which
-// also says whether it is trained. Sizes follow from the plan alone. Stateless.
+// Pictures are the 8-bit pixels of their patches, sounds the values that an encoder reads, item
+// after item (`media_form`); text is a number per token, which also says whether it is trained.
+// What comes out has the bits of what a node has that decodes the sample. Sizes follow from the
+// plan alone. Stateless.
 
 #pragma once
 
@@ -18,13 +20,18 @@ namespace troupe::engine {
 /// What a delivery carries: uint8 [delivery.bytes], in host memory.
 ///
 /// Errors:
-/// - internal: this node did not decode a sample of it, or its sizes are not the planned ones.
+/// - internal: this node did not decode a sample of it, its sizes are not the planned ones, or the
+///   values of a picture were not made of pixels.
 Result<at::Tensor> pack_content(const Delivery& delivery, const SampleUnits& units,
                                 const SampleStore& store);
 
 /// Adds what a delivery has brought to the samples of this node. `packed`: as `pack_content` made
-/// it elsewhere. REQUIRES: of the delivery's size, in host memory.
-void unpack_content(const Delivery& delivery, const SampleUnits& units, const at::Tensor& packed,
-                    SampleStore& store);
+/// it elsewhere.
+///
+/// Errors:
+/// - internal: it has not as many bytes as its samples; nothing is added.
+/// REQUIRES: in host memory.
+Status unpack_content(const Delivery& delivery, const SampleUnits& units, const at::Tensor& packed,
+                      SampleStore& store);
 
 }  // namespace troupe::engine

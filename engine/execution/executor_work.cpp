@@ -274,8 +274,7 @@ Executor::Work Executor::send_content(const Action& action) {
 Executor::Work Executor::receive_content(const Action& action) {
   auto taken = take(arrivals_of(action).front().key);
   return [this, id = action.delivery, taken = std::move(taken)](Outcome&) -> Status {
-    unpack_content(iteration_->at(id), *units_, std::exchange(*taken, {}), *samples_);
-    return Done{};
+    return unpack_content(iteration_->at(id), *units_, std::exchange(*taken, {}), *samples_);
   };
 }
 

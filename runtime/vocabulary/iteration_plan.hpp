@@ -134,7 +134,8 @@ struct Message {
 
 /// Decoded content of samples on its way to a stage whose node does not see their source of data:
 /// what the stage reads of one part, of the samples that one node decodes for it. Never empty;
-/// sizes follow from the samples alone (sample_content.hpp).
+/// sizes follow from the samples alone (sample_content.hpp), and so does the form: pictures move as
+/// the pixels of their patches.
 struct Delivery {
   DeviceId from;  ///< Sends it; of the node that decodes the samples.
   MessageEnd destination;

@@ -1,5 +1,9 @@
 // How pictures and sounds become rows of an encoder: what the data part must know of the encoder
 // that takes them.
+//
+// Sizes alone: the data part makes the rows of every family, so that a picture's follow from these
+// sizes and its resized 8-bit pixels, whoever wrote the family. Where pictures move between nodes
+// their pixels do (sample_content.hpp).
 
 #pragma once
 

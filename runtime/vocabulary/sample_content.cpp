@@ -24,13 +24,26 @@ TokenCount encoded_tokens(const SampleShape& sample) {
   return text_rows(sample) + images + audio;
 }
 
+std::int64_t row_bytes(const ModuleMedia& media, MediaForm form) {
+  return form == MediaForm::pixels ? media.columns / media.equal_frames * kContentPixelBytes
+                                   : media.columns * kContentValueBytes;
+}
+
+MediaForm media_form(const ModuleMedia& media) {
+  const bool has_pixels = media.equal_frames > 0 && media.columns % (3 * media.equal_frames) == 0;
+  return has_pixels && row_bytes(media, MediaForm::pixels) < row_bytes(media, MediaForm::values)
+             ? MediaForm::pixels
+             : MediaForm::values;
+}
+
 Bytes media_bytes(const SampleShape& unit, ModuleId encoder) {
-  std::int64_t values = 0;
-  for (const ModuleMedia& media : unit.media)
-    if (media.module == encoder)
-      for (const MediaShape& item : media.items)
-        values += std::int64_t{item.input_rows} * media.columns;
-  return Bytes{values * kContentValueBytes};
+  std::int64_t bytes = 0;
+  for (const ModuleMedia& media : unit.media) {
+    if (media.module != encoder) continue;
+    const std::int64_t of_row = row_bytes(media, media_form(media));
+    for (const MediaShape& item : media.items) bytes += item.input_rows * of_row;
+  }
+  return Bytes{bytes};
 }
 
 Bytes content_bytes(const Delivery& delivery, const SampleUnits& units) {

@@ -27,7 +27,8 @@ SampleUnits::SampleUnits(std::span<const SampleShape> samples, std::span<const S
     SampleShape shape;
     shape.position = whole.position;
     shape.id = whole.id;
-    shape.media.push_back({piece.module, {begin, begin + piece.count}, media->columns});
+    shape.media.push_back(
+        {piece.module, {begin, begin + piece.count}, media->columns, media->equal_frames});
     copies_->push_back(std::move(shape));
   }
 }

@@ -33,11 +33,14 @@ struct ModuleMedia {
   ModuleId module;
   std::vector<MediaShape> items;
   std::int32_t columns = 0;  ///< Of the rows that enter the encoder; 0: nobody said.
+  /// Of pictures: so many times each row repeats the values of 8-bit pixels, in three channels, of
+  /// which they can be made again. 0: rows are of something else, or nobody said.
+  std::int32_t equal_frames = 0;
 
   friend bool operator==(const ModuleMedia&, const ModuleMedia&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModuleMedia& x) {
-    return f(x.module, x.items, x.columns);
+    return f(x.module, x.items, x.columns, x.equal_frames);
   }
 };
 

@@ -494,6 +494,8 @@ def run_case(bench, name, steps):
         raise Failure("\n".join(faults))
     if name in parity_sources.CASES and (faults := parity_sources.faults_of_sources(pipelined)):
         raise Failure("\n".join(faults))
+    if name in parity_sources.ALL_MOVE and (faults := parity_sources.faults_of_bytes(pipelined, bench.binary, case.job, bench.data)):
+        raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
     check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
     if changing and (faults := faults_of_changes(pipelined)):

@@ -2,11 +2,19 @@
 What the trace tells of it."""
 
 import json
+import pathlib
+import subprocess
+import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from parity_layouts import REPLICAS
+from recorded_runs import read_lines
 
 PICTURES, SOUNDS = [1], [0, 3]
 STEPS = 5
+PATCH_BYTES = 3 * 14 * 14  # The 8-bit pixels of a patch, of one of its two equal frames.
+FRAME_BYTES = 4 * 80  # The log-mel values of 10 ms, in fp32.
+TOKEN_BYTES = 4
 EXCHANGE = ["balancer.exchange=per-phase", "balancer.policy=hierarchical"]
 
 # name: overrides; of the data called `sources`.
@@ -17,6 +25,8 @@ CASES = {
     "sources-replicas": ["train.dtype=fp64", *REPLICAS["3-2"], "scheduler.schedule=zero-bubble"],
     "sources-late": ["train.dtype=fp64", "debug.delayed_device_ms=0.4"],
 }
+# Those whose every vision encoder is on a node that has no picture.
+ALL_MOVE = ["sources", "sources-deferral", "sources-exchange", "sources-late"]
 
 
 def by_medium(samples):
@@ -47,6 +57,35 @@ def deliveries(run):
         if entry["ph"] == "X":
             found[entry["args"]["kind"]].setdefault(entry["pid"] - 1, []).append(entry["args"]["bytes"])
     return found
+
+
+def trained_of(run, samples):
+    """Those of these samples that a run has trained, as often as it has, by ids of their own."""
+    by_id = {str(sample["id"]): sample for sample in samples}
+    trained = [by_id[name] for line in read_lines(run / "iterations.jsonl") for name in line["ids"] if name in by_id]
+    return [dict(sample, id=f"trained-{number}") for number, sample in enumerate(trained)]
+
+
+def measured(binary, job, path, samples):
+    """Patches, frames and llm tokens that `data check` finds in the files of samples. `path`: for a list of them, beside their media."""
+    path.write_text(json.dumps(samples), encoding="utf-8")
+    words = [word for word in job if not word.startswith("data.sources")]
+    done = subprocess.run([str(binary), "data", "check", *words, f'data.sources=[{{json="{path}"}}]', "data.index=off", "--json"], capture_output=True, text=True,
+                          timeout=120, check=True)
+    told = json.loads(done.stdout)
+    return tuple(told[key]["sum"] for key in ("patches_per_image", "frames_per_clip", "llm_tokens"))
+
+
+def faults_of_bytes(run, binary, job, data):
+    """Where no encoder's node sees pictures: node 1 sends each once, as the pixels of one frame, sounds beside them as they are
+    read, and their text to the ends of the llm, two at most."""
+    pictures, *_ = by_medium(data.samples)
+    sent = sum(deliveries(run)["send_content"].get(PICTURES[0], []))
+    patches, frames, tokens = measured(binary, job, data.folder / f"moved-{run.name}.json", trained_of(run, pictures))
+    media = PATCH_BYTES * patches + FRAME_BYTES * frames
+    if patches > 0 and media <= sent <= media + 2 * TOKEN_BYTES * tokens:
+        return []
+    return [f"{sent} bytes are sent of {patches} patches, {frames} frames and {tokens} tokens: {media} for media, and text"]
 
 
 def faults_of_sources(run):

@@ -14,6 +14,7 @@
 #include "models/mlp/family.hpp"
 #include "models/qwen2_vl/family.hpp"
 #include "runtime/data/reading/encode_text.hpp"
+#include "runtime/data/reading/image_patches.hpp"
 
 namespace troupe::engine {
 
@@ -57,11 +58,11 @@ inline data::DecodedSample tiny_sample(std::int64_t position) {
   sample.trained_tokens = sample.text.trained_tokens();
   sample.llm_tokens = static_cast<TokenCount>(sample.text.tokens.size());
   if (image) {
-    data::ImagePatches patches{std::vector<float>(16 * 1176), 4, 4};
-    for (std::size_t i = 0; i < patches.patches.size(); ++i)
-      patches.patches[i] =
-          static_cast<float>((i * 37 + static_cast<std::size_t>(position)) % 101) / 50 - 1;
-    sample.images.push_back({std::move(patches)});
+    std::vector<std::uint8_t> pixels(16 * 588);
+    for (std::size_t i = 0; i < pixels.size(); ++i)  // About -0.9 to 0.9 when they are normalised.
+      pixels[i] =
+          static_cast<std::uint8_t>(65 + (i * 37 + static_cast<std::size_t>(position)) % 101);
+    sample.images.push_back({data::patches_of(pixels, 4, 4, 2)});
     sample.llm_tokens += 3;  // One placeholder becomes four rows.
   }
   return sample;

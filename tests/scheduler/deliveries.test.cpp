@@ -44,6 +44,7 @@ IterationInput three_samples(const ParallelPlan& plan) {
   IterationInput input;
   input.samples = {sample(1, 0, 10), sample(0, 0, 20), sample(0, 0, 30)};
   input.samples[0].media[0].columns = 12;
+  input.samples[0].media[0].equal_frames = 2;
   input.samples[0].markers = {{kVision, 3}};
   input.samples[0].seen_by = {NodeId{1}};
   input.samples[0].decoder = NodeId{1};
@@ -65,7 +66,7 @@ TEST_CASE("what a stage reads and its node does not see comes from who decodes i
   const MessageEnd begin{StageId{1}, MicrobatchId{0}, PartId{0}};
   const MessageEnd end{StageId{2}, MicrobatchId{0}, PartId{0}};
   const auto& item = input.samples[0].media[0].items[0];
-  const Bytes picture{std::int64_t{item.input_rows} * 12 * 4};
+  const Bytes picture{std::int64_t{item.input_rows} * 6};  // A byte for two values of 4.
   // Its text is 10 tokens, and a placeholder of its picture.
   REQUIRE(encoded_tokens(input.samples[0]) == 11);
   const std::vector<Delivery> expected{{DeviceId{1}, vision, kVision, {0}, picture},
@@ -110,6 +111,21 @@ TEST_CASE("who has least to send decodes, of the layout's nodes that see a sampl
   CHECK(refused.error().code == Errc::infeasible);
   CHECK(refused.error().message ==
         "no node of the layout sees the source of sample '" + samples[1].id + "'");
+}
+
+TEST_CASE("what who decodes has to send is counted as it moves", "[scheduler]") {
+  const auto plan = three_nodes();
+  auto samples = three_samples(plan).samples;
+  for (auto& sample : samples) sample.seen_by = {NodeId{1}, NodeId{2}};
+  // By hand, node 1 gets the picture, 8 rows of 6 bytes with a text of 44, and node 2 a text of
+  // 120, so that node 1 has less when the third comes.
+  samples[1].llm_tokens = 30;
+  REQUIRE(choose_decoders(plan, samples).ok());
+  CHECK(samples[1].decoder == NodeId{2});
+  CHECK(samples[2].decoder == NodeId{1});
+  samples[0].media[0].equal_frames = 0;  // 8 rows of 48 bytes: now node 2 has.
+  REQUIRE(choose_decoders(plan, samples).ok());
+  CHECK(samples[2].decoder == NodeId{2});
 }
 
 TEST_CASE("where all nodes see all samples nothing is delivered", "[scheduler]") {
@@ -165,6 +181,9 @@ TEST_CASE("each rule about deliveries finds its planted fault", "[scheduler]") {
   finds([](auto& bad) { bad.samples[0].decoder = NodeId{2}; }, FaultKind::dependency,
         "node 1 does not decode");
   finds([](auto& bad) { bad.deliveries[0].bytes += Bytes{4}; }, FaultKind::dependency, "bytes");
+  // As values, which are eight times as much.
+  finds([](auto& bad) { bad.deliveries[0].bytes = bad.deliveries[0].bytes * 8; },
+        FaultKind::dependency, "it says 384 bytes, its samples have 48");
   finds([](auto& bad) { bad.deliveries[0].from = DeviceId{9}; }, FaultKind::unknown,
         "does not exist");
   finds([](auto& bad) { bad.deliveries[0].destination.part = PartId{3}; }, FaultKind::unknown,
@@ -192,8 +211,10 @@ TEST_CASE("the simulator waits for what is delivered", "[scheduler]") {
   };
   const auto& item = input.samples[0].media[0].items[0];
   // The picture leaves node 1 first, then 44 bytes of text; node 2's 80 bytes leave beside them.
-  const double sent = item.input_rows * 12 * 4 + 44;
+  const double sent = item.input_rows * 6 + 44;
   CHECK(step_ms() == Catch::Approx(sent));
+  input.samples[0].media[0].equal_frames = 0;  // Of these no pixels are known: they move as values.
+  CHECK(step_ms() == Catch::Approx(item.input_rows * 12 * 4 + 44));
   for (auto& sample : input.samples) sample.seen_by.clear();
   CHECK(step_ms() == 0);
 }

@@ -178,7 +178,12 @@ inline void hide_samples(const ParallelPlan& plan, std::vector<SampleShape>& sam
                          std::mt19937& random) {
   const auto all = plan.nodes();
   for (SampleShape& sample : samples) {
-    for (ModuleMedia& media : sample.media) media.columns = draw(random, 1, 9);
+    for (ModuleMedia& media : sample.media) {
+      media.columns = draw(random, 1, 9);
+      if (media.items.front().grid_height == 0) continue;
+      media.equal_frames = media.columns % 3;  // Of 0 no pixels are known.
+      if (media.equal_frames > 0) media.columns *= 3 * media.equal_frames;
+    }
     if (draw(random, 0, 2) == 0) continue;
     for (const NodeId node : all)
       if (draw(random, 0, 2) == 0) sample.seen_by.push_back(node);

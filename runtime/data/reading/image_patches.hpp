@@ -1,10 +1,12 @@
-// From an RGB picture to the rows a vision encoder takes.
+// From an RGB picture to the rows a vision encoder takes, and back to the bytes that these are of.
 //
 // Pure.
 
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "runtime/data/reading/options.hpp"
@@ -29,6 +31,20 @@ struct ImagePatches {
 /// Cuts a picture whose sides are multiples of `vision.factor()`. Cost: O(pixels x frames).
 /// REQUIRES: such sides.
 ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision);
+
+/// The bytes of the pixels that `cut_patches` cut into this picture, patch by patch in the order of
+/// its rows, shape [grid_height * grid_width, 3, side, side]: a byte for each of `frames` equal
+/// values of 4 bytes. A row is the same function of them for every vision encoder, which is why
+/// pictures may move between nodes in this form.
+/// None: these are no values that `cut_patches` makes of a picture, or its frames are not equal.
+/// Cost: O(values).
+std::optional<std::vector<std::uint8_t>> patch_pixels(const ImagePatches& picture,
+                                                      std::int32_t frames);
+
+/// The picture again, to the bit: by the code that cuts one. Cost: O(pixels x frames).
+/// REQUIRES: `pixels` as `patch_pixels` gives them, of a picture with this grid; frames >= 1.
+ImagePatches patches_of(std::span<const std::uint8_t> pixels, std::int32_t grid_height,
+                        std::int32_t grid_width, std::int32_t frames);
 
 /// Resizes (see `smart_resize`, `resize_bicubic`) within the limits of `options`, normalises and
 /// cuts for an encoder.

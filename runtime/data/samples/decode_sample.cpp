@@ -157,13 +157,17 @@ std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules&
   return markers_of(text_lengths(text), modules);
 }
 
+ModuleMedia no_pictures(ModuleId module, const VisionInput& vision) {
+  return {module, {}, vision.columns(), vision.temporal_patch_size};
+}
+
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules) {
   SampleShape shape;
   shape.position = sample.position;
   shape.id = sample.id;
   for (std::size_t encoder = 0; encoder < sample.images.size(); ++encoder) {
-    ModuleMedia media{modules.vision[encoder], {}, options.vision[encoder].input.columns()};
+    ModuleMedia media = no_pictures(modules.vision[encoder], options.vision[encoder].input);
     for (const auto& image : sample.images[encoder])
       media.items.push_back(image_shape(image.grid_height, image.grid_width,
                                         options.vision[encoder].input,

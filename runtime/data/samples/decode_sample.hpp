@@ -88,6 +88,9 @@ std::vector<MediaMarker> markers_of(const EncodedText& text, const MediaModules&
 SampleShape shape_of(const DecodedSample& sample, const DataOptions& options,
                      const MediaModules& modules);
 
+/// What is known of pictures for a vision encoder before there are any: their rows are what
+/// `cut_patches` makes of pixels.
+ModuleMedia no_pictures(ModuleId module, const VisionInput& vision);
 /// Rows of the vision encoder for a picture of this grid; `marker`: which `<image>` it belongs to.
 MediaShape image_shape(std::int32_t grid_height, std::int32_t grid_width, const VisionInput& vision,
                        std::int32_t marker);

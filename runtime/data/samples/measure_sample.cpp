@@ -83,7 +83,7 @@ MeasureOutcome measure(const Dataset& dataset, const Record& record, const DataO
   if (auto fault = find_text_fault(record, text, options)) return *fault;
   std::vector<ModuleMedia> images, clips;
   for (std::size_t e = 0; e < modules.vision.size(); ++e)
-    images.push_back({modules.vision[e], {}, options.vision[e].input.columns()});
+    images.push_back(no_pictures(modules.vision[e], options.vision[e].input));
   for (std::size_t e = 0; e < modules.audio.size(); ++e)
     clips.push_back({modules.audio[e], {}, options.audio[e].input.mel_bins});
   if (auto fault = measure_images(dataset, record, options, lengths, images)) return *fault;

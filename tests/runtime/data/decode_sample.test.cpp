@@ -71,6 +71,9 @@ TEST_CASE("decode_sample brings text, pictures and clips together", "[data]") {
   const MediaShape picture{24, 24, 6, 4, 6, 0};
   CHECK(shape.media[1].items[0] == picture);
   CHECK(shape.media[1].items[1].marker == 1);
+  // A row of a picture repeats its pixels; sounds have none.
+  CHECK((shape.media[0].columns == 80 && shape.media[0].equal_frames == 0));
+  CHECK((shape.media[1].columns == 3 * 2 * 14 * 14 && shape.media[1].equal_frames == 2));
 
   // begin and user stand before the picture and the clip, \n besides before the other picture.
   CHECK((shape.markers ==

@@ -2,6 +2,9 @@
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <cmath>
+#include <cstring>
 
 #include "golden.hpp"
 #include "runtime/data/reading/read_image.hpp"
@@ -47,6 +50,69 @@ TEST_CASE("prepare_image agrees with Pillow and numpy from file to patches", "[d
                                           static_cast<std::size_t>(cut.value().grid_width) * 1176);
   CHECK(largest_difference(thinned(cut.value().patches, entry["step"]),
                            golden_floats("prepared.f32")) < 1e-6);
+}
+
+bool same_bits(const ImagePatches& a, const ImagePatches& b) {
+  return a.grid_height == b.grid_height && a.grid_width == b.grid_width &&
+         a.patches.size() == b.patches.size() &&
+         std::memcmp(a.patches.data(), b.patches.data(), a.patches.size() * sizeof(float)) == 0;
+}
+
+TEST_CASE("patches are made again of their pixels, to the bit", "[data]") {
+  // Of odd sizes, grey, with a palette, with transparency: each is RGB when it is cut.
+  const auto file = GENERATE(as<std::string>{}, "rgb.jpg", "grey.jpg", "cmyk.jpg", "grey16.png",
+                             "grey_alpha.png", "palette_alpha.png", "rgba.png");
+  const auto vision =
+      GENERATE(VisionInput{}, VisionInput{7, 4, 1}, VisionInput{16, 1, 3}, VisionInput{1, 2, 2, 5});
+  CAPTURE(file, vision.patch_size);
+  DataOptions options;
+  options.max_pixels = 25088;
+  const auto image = read_image(golden_path(file), options.decoded_pixels_max).value();
+  const ImagePatches cut = prepare_image(image, options, vision).value();
+  const std::int32_t frames = vision.temporal_patch_size;
+  const auto pixels = patch_pixels(cut, frames);
+  REQUIRE(pixels.has_value());
+  CHECK(pixels->size() * static_cast<std::size_t>(frames) == cut.patches.size());
+  CHECK(same_bits(patches_of(*pixels, cut.grid_height, cut.grid_width, frames), cut));
+}
+
+TEST_CASE("pixels stand patch by patch, each byte of each channel once", "[data]") {
+  // As above: 0 1 4 5 | 2 3 6 7 is the order of rows.
+  VisionInput vision{.patch_size = 1, .merge_size = 2, .temporal_patch_size = 2};
+  RgbImage image{4, 2, {}};
+  for (std::uint8_t i = 0; i < 8; ++i) image.rgb.insert(image.rgb.end(), {i, 100, 200});
+  const auto pixels = patch_pixels(cut_patches(image, vision), 2);
+  REQUIRE(pixels.has_value());
+  std::vector<std::uint8_t> expected;
+  for (const std::uint8_t red : {0, 1, 4, 5, 2, 3, 6, 7})
+    expected.insert(expected.end(), {red, 100, 200});
+  CHECK(*pixels == expected);
+  RgbImage all{16, 16, {}};
+  for (int i = 0; i < 256; ++i) all.rgb.insert(all.rgb.end(), 3, static_cast<std::uint8_t>(i));
+  const ImagePatches cut = cut_patches(all, vision);
+  REQUIRE(patch_pixels(cut, 2).has_value());
+  CHECK(same_bits(patches_of(*patch_pixels(cut, 2), 16, 16, 2), cut));
+}
+
+TEST_CASE("values that are of no picture have no pixels", "[data][errors]") {
+  RgbImage image{28, 28, std::vector<std::uint8_t>(28 * 28 * 3, 77)};
+  const ImagePatches cut = cut_patches(image, {});
+  REQUIRE(patch_pixels(cut, 2).has_value());
+  auto other = cut;
+  other.patches.pop_back();
+  CHECK_FALSE(patch_pixels(other, 2).has_value());
+  // The frames of the first channel of the first patch begin at 0 and at 196.
+  for (const std::size_t place : {std::size_t{0}, std::size_t{196}}) {
+    other = cut;
+    other.patches[place] = other.patches[392];  // Another channel's value, in one frame of two.
+    CHECK_FALSE(patch_pixels(other, 2).has_value());
+  }
+  for (const float value : {std::nextafter(cut.patches[0], 1.0F), 9.0F, -9.0F, NAN}) {
+    other = cut;
+    other.patches[0] = other.patches[196] = value;
+    CHECK_FALSE(patch_pixels(other, 2).has_value());
+  }
+  CHECK_FALSE(patch_pixels({}, 2).has_value());
 }
 
 TEST_CASE("prepare_image passes on why a picture cannot be resized", "[data][errors]") {
