@@ -143,6 +143,12 @@ at::Tensor Accelerator::to_host(at::Tensor tensor) {
   return host;
 }
 
+void Accelerator::write_to_host(at::Tensor tensor, at::Tensor host) {
+  host.copy_(tensor, true);
+  kept_.push_back(std::move(tensor));
+  kept_.push_back(std::move(host));
+}
+
 at::Tensor Accelerator::to_device(at::Tensor buffer) {
   at::Tensor tensor = buffer.to(place_, true);
   kept_.push_back(std::move(buffer));

@@ -106,6 +106,11 @@ at::Tensor DelayedDevice::to_host(at::Tensor tensor) {
   return host;
 }
 
+void DelayedDevice::write_to_host(at::Tensor tensor, at::Tensor host) {
+  poison(host);
+  copies_.emplace_back(std::move(host), std::move(tensor));
+}
+
 at::Tensor DelayedDevice::to_device(at::Tensor buffer) {
   at::Tensor copy = at::empty(buffer.sizes(), buffer.scalar_type());
   std::memcpy(copy.data_ptr(), buffer.const_data_ptr(), buffer.nbytes());

@@ -28,6 +28,7 @@ class DelayedDevice final : public Device {
   std::shared_ptr<const Launch> launch(Work work, std::function<void()> on_done) override;
   at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) override;
   at::Tensor to_host(at::Tensor tensor) override;
+  void write_to_host(at::Tensor tensor, at::Tensor host) override;
   at::Tensor to_device(at::Tensor buffer) override;
   void drop() override;
   void wait() override;

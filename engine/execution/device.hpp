@@ -65,7 +65,11 @@ class Device {
   /// contents when the work has completed.
   virtual at::Tensor to_host(at::Tensor tensor) = 0;
 
-  /// In work: a `host_buffer` as a tensor of this device.
+  /// In work: writes a contiguous tensor of this device over host memory of its type and shape,
+  /// which has the contents when the work has completed.
+  virtual void write_to_host(at::Tensor tensor, at::Tensor host) = 0;
+
+  /// In work: host memory, best a `host_buffer`, as a tensor of this device.
   virtual at::Tensor to_device(at::Tensor buffer) = 0;
 
   /// Gives up what has not begun and waits for what has: nothing of it is under way any more. What

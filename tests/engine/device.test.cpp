@@ -154,6 +154,29 @@ TEST_CASE("host memory of a delayed device holds nothing before it is filled", "
   CHECK(outside[0].item<double>() == 4);
 }
 
+TEST_CASE("what is written to host memory is there when the work has completed", "[engine]") {
+  const auto options = GENERATE(0, 1, 2);
+  const auto device = make_device(options == 0   ? DeviceOptions{}
+                                  : options == 1 ? kDelayed
+                                                 : apart());
+  at::Tensor host = device->host_buffer({3}, at::kDouble);
+  host.fill_(4);
+  const at::Tensor whole = device->host_buffer({2, 3}, at::kDouble).fill_(1);
+  double early = 0;
+  const auto launch = device->launch(
+      [&]() -> Status {
+        device->write_to_host(device->to_device(host).mul(2), whole.select(0, 1));
+        if (options == 1) early = whole[1][0].item<double>();
+        return Done{};
+      },
+      [] {});
+  REQUIRE(completes(*launch));
+  CHECK(at::equal(whole[1], at::full({3}, 8, at::kDouble)));
+  CHECK(at::equal(whole[0], at::full({3}, 1, at::kDouble)));  // Beside it.
+  CHECK(host[0].item<double>() == 4);
+  if (options == 1) CHECK(std::isnan(early));
+}
+
 TEST_CASE("late devices train the parameters of prompt ones, to the bit", "[engine]") {
   Cluster prompt, late(late_job());
   for (std::int64_t batch = 0; batch < 3; ++batch) {

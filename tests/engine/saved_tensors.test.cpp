@@ -104,6 +104,7 @@ class MetaDevice final : public Device {
   at::Tensor to_host(at::Tensor tensor) override {
     return host_buffer(tensor.sizes(), tensor.scalar_type());
   }
+  void write_to_host(at::Tensor, at::Tensor) override {}
   at::Tensor to_device(at::Tensor buffer) override { return buffer.to(place()); }
   void drop() override {}
   void wait() override {}
