@@ -78,6 +78,7 @@ Result<PlannedStep> step_on(const Planning& planning, scheduler::AutoLayout layo
   planned.layout.predicted = {};
   scheduler::add_step(planned.batch.step, planned.layout.predicted);
   planned.layout.predicted.peak_memory_bytes = std::move(all.peak_memory_bytes);
+  planned.layout.predicted.peak_host_bytes = std::move(all.peak_host_bytes);
   return planned;
 }
 

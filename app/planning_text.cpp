@@ -197,6 +197,14 @@ void print_checkpoint_copy(const Planning& planning, const scheduler::AutoLayout
             << ")\n";
 }
 
+/// Activations and moments of encoders that a job has there.
+void print_host_memory(const scheduler::AutoLayout& layout) {
+  const auto& bytes = layout.predicted.peak_host_bytes;
+  const double most = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+  if (most > 0)
+    std::cout << "host memory: " << size_text(most) << " of a device at most (offload_encoders)\n";
+}
+
 }  // namespace
 
 Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout) {
@@ -221,15 +229,17 @@ Json stages_json(const scheduler::AutoLayout& layout) {
     Json devices = Json::array();
     for (const DeviceId device : stage.devices)
       devices.push_back(layout.plan.devices[device.index()].local_index);
-    stages.push_back({{"pipeline", layout.plan.pipeline_of(StageId{s}).value},
-                      {"node", layout.plan.node_of(StageId{s}).value},
-                      {"devices", std::move(devices)},
-                      {"tp", stage.grid.tp},
-                      {"cp", stage.grid.cp},
-                      {"runs", runs_json(layout.plan, stage)},
-                      {"work_ms", layout.predicted.stage_ms[s]},
-                      {"idle", layout.predicted.stage_bubble[s]},
-                      {"memory_bytes", peak_of(layout, stage)}});
+    stages.push_back(
+        {{"pipeline", layout.plan.pipeline_of(StageId{s}).value},
+         {"node", layout.plan.node_of(StageId{s}).value},
+         {"devices", std::move(devices)},
+         {"tp", stage.grid.tp},
+         {"cp", stage.grid.cp},
+         {"runs", runs_json(layout.plan, stage)},
+         {"work_ms", layout.predicted.stage_ms[s]},
+         {"idle", layout.predicted.stage_bubble[s]},
+         {"memory_bytes", peak_of(layout, stage)},
+         {"host_memory_bytes", layout.predicted.peak_host_bytes[stage.devices.front().index()]}});
   }
   return stages;
 }
@@ -373,6 +383,7 @@ void print_layout(const Planning& planning, const PlannedStep& planned,
   std::cout << wrapped(cluster_text(planning), 2) << '\n'
             << wrapped(headline(planned), 2) << "\n\n";
   print_stages(planning, planned.layout);
+  print_host_memory(planned.layout);
   print_checkpoint_copy(planning, planned.layout);
   print_standbys(planning, planned.layout);
   print_boundaries(planned);

@@ -39,6 +39,8 @@ void print_summary(const job::Job& job, const ModelGraph& model, const ParallelP
             << (job.cluster.nodes == 1 ? " node\n" : " nodes\n");
   for (const std::string& line : engine::standby_lines(plan, job.train.dtype))
     std::cout << "  " << line << '\n';
+  if (const auto host = engine::host_text(plan, job.train.dtype); !host.empty())
+    std::cout << "  " << host << '\n';
 }
 
 int report(const Options& options, const job::LoadedJob& loaded) {

@@ -125,7 +125,11 @@ std::vector<ParameterInfo> list_parameters(const Modules& modules, const ModelGr
                           {},
                           !spec.freeze && parameter.initial != Initial::sinusoid,
                           split_of(parameter)});
-        list[place->second].uses.push_back(user);
+        ParameterInfo& info = list[place->second];
+        info.uses.push_back(user);
+        // Of several users all must say so: the first one begins it.
+        info.moments_in_host =
+            info.trains && spec.moments_in_host && (is_new || info.moments_in_host);
       }
     }
   }

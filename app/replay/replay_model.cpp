@@ -152,9 +152,12 @@ class Chain {
       if (!tied.layers.empty() && tied.layers.back() == id)
         elements += double(tied.parameter_elements);
     const double element = scheduler::bytes_per_element(dtype);
-    const double each = module.freeze ? element
-                                      : scheduler::state_bytes_per_trained_element(dtype) -
-                                            (with_gradient ? 0 : gradient);
+    // What a device has beside its gradients is without moments in host memory; copies have them.
+    const double less = !with_gradient           ? gradient
+                        : module.moments_in_host ? scheduler::moment_bytes_per_element(dtype)
+                                                 : 0;
+    const double each =
+        module.freeze ? element : scheduler::state_bytes_per_trained_element(dtype) - less;
     return elements * each + double(layer.constant_elements) * element;
   }
 

@@ -67,7 +67,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   is_prepared_ = false;
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
-  offloaded_ = Bytes{};
+  offloaded_ = report_.peak_offloaded = bytes_in_host();
   ready_ns_ = observe::trace_now_ns();
   const bool is_looked_at =
       options_.audience != nullptr && options_.audience->begins(iteration_->step);
@@ -189,7 +189,7 @@ void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
   report_.events.back().end_ns = ready_ns_;
   report_.events.back().cpu_ns += cpu_ns;
   // Of rows and sums the plan knows; of what is offloaded the stage alone.
-  if (done.action != nullptr && moves_activations(done.action->kind))
+  if (done.action != nullptr && moves_memory(done.action->kind))
     report_.events.back().bytes = done.outcome->moved.count();
 }
 
@@ -250,6 +250,7 @@ void Executor::finish() {
 Status Executor::end_work() {
   Status ended = Done{};
   if (decision_ && decision_->commit) {
+    put_back_state();
     device_.wait();
     for (const InFlight& update : in_flight_)
       if (ended.ok() && !update.launch->status().ok()) ended = update.launch->status();
@@ -257,6 +258,8 @@ Status Executor::end_work() {
   device_.drop();
   in_flight_.clear();
   taken_.clear();
+  // Where an update failed before they went back.
+  for (const GroupId group : std::exchange(fetched_, {})) kept(group).state->forget_fetched_state();
   return ended;
 }
 

@@ -156,6 +156,9 @@ class Executor : private Viewer {
   Work receive_content(const Action& action);
   Work take_sums(const Action& action);
   Work move_activations(const Action& action);
+  Work move_state(const Action& action);
+  void put_back_state();
+  Bytes bytes_in_host() const;
   Bytes held_by_stages() const;
   void note_moved(const InFlight& done);
   Work measure(GroupId group);
@@ -172,6 +175,12 @@ class Executor : private Viewer {
   void update(GroupId group, std::size_t holder, ParameterShard& state, const Decision& decision,
               std::vector<HolderHash>& hashes);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
+  /// What the device keeps of a group, and its place among the holders, as hashes have it.
+  struct Kept {
+    ParameterShard* state = nullptr;
+    std::size_t holder = 0;
+  };
+  Kept kept(GroupId group) const;
   void finish();
   Status check_sends();
   Status post_receives();
@@ -202,8 +211,10 @@ class Executor : private Viewer {
   std::vector<Arrival::Key> taken_;      ///< By the action that is launched next.
   std::vector<Shown>* shown_ = nullptr;  ///< Of the work that runs.
   std::int64_t ready_ns_ = 0;
-  bool is_prepared_ = false;     ///< Of this iteration `commit` was reached.
-  Bytes offloaded_;              ///< In host memory.
+  bool is_prepared_ = false;  ///< Of this iteration `commit` was reached.
+  Bytes offloaded_;           ///< In host memory.
+  /// Whose moments were to come from host memory, and have not been sent back.
+  std::vector<GroupId> fetched_;
   std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.
   Prepared prepared_;
   std::optional<Decision> decision_;

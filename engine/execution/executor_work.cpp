@@ -1,5 +1,7 @@
 // What the actions of a list compute: the executor's work on its device.
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -9,6 +11,7 @@
 #include "engine/execution/content_packing.hpp"
 #include "engine/execution/executor.hpp"
 #include "engine/execution/packing.hpp"
+#include "runtime/vocabulary/host_state.hpp"
 
 namespace troupe::engine {
 
@@ -108,6 +111,8 @@ Executor::Work Executor::work_of(const Action& action) {
       };
     case ActionKind::offload:
     case ActionKind::fetch: return move_activations(action);
+    case ActionKind::fetch_state:
+    case ActionKind::offload_state: return move_state(action);
     case ActionKind::send:
     case ActionKind::send_gradient: return send(action);
     case ActionKind::receive:
@@ -317,9 +322,14 @@ bool Executor::is_first_here(const std::vector<ParameterUse>& uses, std::size_t 
 }
 
 Executor::Work Executor::update(const Action& action) {
-  return [this, stage = action.stage, decision = *decision_](Outcome& outcome) -> Status {
+  return [this, stage = action.stage, group = action.group,
+          decision = *decision_](Outcome& outcome) -> Status {
     if (!decision.commit) return Done{};
-    if (stage.valid()) {
+    if (group.valid()) {
+      const Kept own = kept(group);
+      TORCH_CHECK(own.state->has_fetched_state(), "an update of moments that are in host memory");
+      update(group, own.holder, *own.state, decision, outcome.hashes);
+    } else if (stage.valid()) {
       optimizer_step(stage, decision, outcome.hashes);
     } else {
       standby_step(decision, outcome.hashes);
@@ -331,6 +341,7 @@ Executor::Work Executor::update(const Action& action) {
 void Executor::optimizer_step(StageId id, const Decision& decision,
                               std::vector<HolderHash>& hashes) {
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    if (moments_in_host(plan_, GroupId{g})) continue;  // In a step of its own.
     const auto& uses = plan_.groups[g].uses;
     for (std::size_t i = 0; i < uses.size(); ++i)
       if (uses[i].stage == id && is_first_here(uses, i))
@@ -340,7 +351,8 @@ void Executor::optimizer_step(StageId id, const Decision& decision,
 
 void Executor::standby_step(const Decision& decision, std::vector<HolderHash>& hashes) {
   for (const auto& [group, state] : standby_.groups())
-    update(group, plan_.groups[group.index()].uses.size(), *state, decision, hashes);
+    if (!moments_in_host(plan_, group))
+      update(group, plan_.groups[group.index()].uses.size(), *state, decision, hashes);
 }
 
 /// Every holder of a group takes the same step, the learning rate of its first layer's module.

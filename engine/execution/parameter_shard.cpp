@@ -2,10 +2,12 @@
 
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "engine/execution/device.hpp"
 #include "runtime/state/tensor_hash.hpp"
 
 namespace troupe::engine {
@@ -59,6 +61,47 @@ void ParameterShard::harvest() {
     slices_[i].add_(value.grad());
     value.mutable_grad() = at::Tensor{};
   }
+}
+
+Bytes ParameterShard::optimizer_bytes() const {
+  std::size_t bytes = 0;
+  for (const state::AdamWState& own : optimizers_)
+    for (const at::Tensor& tensor : {own.master, own.exp_avg, own.exp_avg_sq})
+      if (tensor.defined()) bytes += tensor.nbytes();
+  return Bytes{static_cast<std::int64_t>(bytes)};
+}
+
+Bytes ParameterShard::fetch_state(Device& device) {
+  TORCH_CHECK(!has_fetched_state(), "moments come that are on the device already");
+  const c10::NoGradGuard no_grad;
+  const auto copy_of = [&](const at::Tensor& host) {
+    if (!host.defined()) return at::Tensor{};
+    at::Tensor copy = device.to_device(host);
+    // On a CPU too the plan's copies are made, so that what they cost is measured.
+    return copy.is_same(host) ? host.clone() : copy;
+  };
+  std::vector<state::AdamWState> copies;
+  for (const state::AdamWState& own : optimizers_)
+    copies.push_back({copy_of(own.master), copy_of(own.exp_avg), copy_of(own.exp_avg_sq)});
+  in_host_ = std::exchange(optimizers_, std::move(copies));
+  return optimizer_bytes();
+}
+
+Bytes ParameterShard::offload_state(Device& device) {
+  TORCH_CHECK(has_fetched_state(), "moments go to host memory that have not come");
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+    const state::AdamWState& copy = optimizers_[i];
+    if (copy.master.defined()) device.write_to_host(copy.master, in_host_[i].master);
+    device.write_to_host(copy.exp_avg, in_host_[i].exp_avg);
+    device.write_to_host(copy.exp_avg_sq, in_host_[i].exp_avg_sq);
+  }
+  forget_fetched_state();
+  return optimizer_bytes();
+}
+
+void ParameterShard::forget_fetched_state() {
+  if (has_fetched_state()) optimizers_ = std::exchange(in_host_, {});
 }
 
 void ParameterShard::update(const state::AdamWOptions& options, std::int64_t step,

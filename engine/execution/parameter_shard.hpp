@@ -15,8 +15,12 @@
 #include "models/layer.hpp"
 #include "runtime/state/adamw.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/units.hpp"
 
 namespace troupe::engine {
+
+class Device;
+
 /// What a device holds of a layer that trains: gradients, and the optimizer's state.
 class ParameterShard {
  public:
@@ -34,6 +38,16 @@ class ParameterShard {
 
   /// Of each parameter, in their order.
   std::vector<state::AdamWState>& optimizers() { return optimizers_; }
+  Bytes optimizer_bytes() const;  ///< Of masters and moments.
+
+  /// In work, of masters and moments that lie in host memory: copies of them come to the device,
+  /// and stand in their place. Returns their bytes. Throws c10::Error where they have come already.
+  Bytes fetch_state(Device& device);
+  /// In work: the copies go to where they came from, and are let go of. Returns their bytes. Throws
+  /// c10::Error where there are none.
+  Bytes offload_state(Device& device);
+  bool has_fetched_state() const { return !in_host_.empty(); }  ///< Copies are on the device.
+  void forget_fetched_state();  ///< Lets go of copies, if there are any; they go nowhere.
 
   /// Takes over parameters and optimizer state of another holder of the same group.
   void copy_from(const ParameterShard& other);
@@ -64,6 +78,7 @@ class ParameterShard {
   at::Tensor gradients_;
   bool is_zero_ = true;  ///< `gradients_`, since the last update.
   std::vector<state::AdamWState> optimizers_;
+  std::vector<state::AdamWState> in_host_;  ///< In whose place are copies; none: there are none.
 };
 
 /// The parameters of `layer` that belong to this group: the tied one of its name, or the layer's

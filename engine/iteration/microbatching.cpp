@@ -177,13 +177,9 @@ void Microbatching::note_present(const IterationPlan& iteration, const Work& wor
   prediction.events = simulated_trace(iteration, step, work.costs.bytes_per_element);
   prediction.calibrated_step_ms = step.step_ms;
   prediction.calibrated_stage_ms = std::move(step.stage_ms);
-  for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-    for (const DeviceId device : plan_.stages[s].devices)
-      step.peak_memory_bytes[device.index()] -= work.costs.state_bytes(StageId{s});
   prediction.activations.clear();
-  for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
-    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(
-        step.peak_memory_bytes[d] - work.costs.standby_bytes(DeviceId{d}))});
+  for (const double bytes : step.peak_activation_bytes)
+    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(bytes)});
   const auto width = plan_.model.at(plan_.model.llm()).hidden_width;
   prediction.held_bytes = Bytes{static_cast<std::int64_t>(
       static_cast<double>(prediction.held_rows * width) * work.costs.bytes_per_element)};
@@ -280,6 +276,10 @@ scheduler::SimulationCosts Microbatching::present_costs(const Work& work) const 
   };
   costs.optimizer_ms = [this, &work](StageId stage) {
     return speeds_.factor(stage) * work.costs.optimizer_ms(stage);
+  };
+  costs.group_optimizer_ms = [this, &work](GroupId group, StageId stage) {
+    return (stage.valid() ? speeds_.factor(stage) : 1) *
+           work.costs.group_optimizer_ms(group, stage);
   };
   return costs;
 }

@@ -98,6 +98,21 @@ std::vector<std::string> standby_lines(const ParallelPlan& plan, Dtype dtype) {
               " more, gradients included"};
 }
 
+std::string host_text(const ParallelPlan& plan, Dtype dtype) {
+  scheduler::PredictionOptions options;
+  options.dtype = dtype;
+  const auto states = scheduler::host_states(plan, options);
+  scheduler::HostState most;
+  for (const scheduler::HostState& state : states) {
+    most.bytes = std::max(most.bytes, state.bytes);
+    most.largest_bytes = std::max(most.largest_bytes, state.largest_bytes);
+  }
+  if (most.bytes == 0) return {};
+  return "moments in host memory: " + scheduler::byte_text(most.bytes) +
+         " of the fullest device, " + scheduler::byte_text(most.largest_bytes) +
+         " of them on it at a time";
+}
+
 std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,
                           std::int32_t cores) {
   if (cluster.device != "cpu") return {};

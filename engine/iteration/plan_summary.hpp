@@ -28,6 +28,10 @@ inline constexpr std::size_t kPipelinesShown = 8;
 /// takes. Empty where nobody does.
 std::vector<std::string> standby_lines(const ParallelPlan& plan, Dtype dtype);
 
+/// What of moments is in host memory, as `moments in host memory: 3 MB of the fullest device, 1 MB
+/// of them on it at a time`. Empty where nothing is.
+std::string host_text(const ParallelPlan& plan, Dtype dtype);
+
 /// A warning where the devices of local nodes want more operator threads than this machine has
 /// `cores` (>= 1); empty where they fit, and for devices that are no processors.
 std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,

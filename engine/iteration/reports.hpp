@@ -108,7 +108,7 @@ struct DeviceReport {
   Bytes peak_received;        ///< Largest sum of posted and not yet used receives.
   double stall_ms = 0;        ///< Its optimizer step waited so long for a checkpoint to be copied.
   observers::Tally observed;  ///< Of all devices of its node.
-  Bytes peak_offloaded = {};  ///< Of activations, in host memory meanwhile.
+  Bytes peak_offloaded = {};  ///< Of activations and moments, in host memory meanwhile.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, DeviceReport& x) {

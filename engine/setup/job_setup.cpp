@@ -65,14 +65,15 @@ std::vector<Error> recomputation_problems(const job::Job& job) {
 /// need.
 std::vector<Error> offload_problems(const job::Job& job) {
   const auto& name = job.scheduler.schedule;
-  if (job.scheduler.offload_encoders == "off" ||
+  if (!job.scheduler.offloads("activations") ||
       scheduler::has_phases(schedules::find_schedule(name)))
     return {};
-  return {{Errc::invalid_argument,
-           "scheduler.offload_encoders: '" + name +
-               "' has no phases in which an encoder's activations are of no use to it",
-           "scheduler.offload_encoders",
-           "write \"off\", or choose scheduler.schedule = \"three-phase\" or \"dip\""}};
+  return {
+      {Errc::invalid_argument,
+       "scheduler.offload_encoders: '" + name +
+           "' has no phases in which an encoder's activations are of no use to it",
+       "scheduler.offload_encoders",
+       "write \"moments\" or \"off\", or choose scheduler.schedule = \"three-phase\" or \"dip\""}};
 }
 
 data::DataOptions data_options(const job::Job& job) {
@@ -118,6 +119,9 @@ Result<JobSetup> prepare(const job::Job& job) {
   JobSetup setup;
   setup.job = job;
   setup.model = models::build_graph(job.modules).value();
+  for (ModuleSpec& module : setup.model.modules)
+    module.moments_in_host =
+        job.scheduler.offloads("moments") && module.kind != ModuleKind::llm && !module.freeze;
   setup.parameters = models::list_parameters(job.modules, setup.model);
   setup.data = data_options(job);
   setup.layers.dtype = models::to_torch(job.train.dtype);
@@ -197,7 +201,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                            job.balancer.evaluations,
                            job.scheduler.max_in_flight,
                            job.balancer.adaptive_correction,
-                           job.scheduler.offload_encoders != "off",
+                           job.scheduler.offloads("activations"),
                            pinned_route(job.scheduler)};
   return options;
 }

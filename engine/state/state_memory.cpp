@@ -87,6 +87,12 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
   const auto standby_bytes = scheduler::standby_state_bytes(plan, options);
   for (std::size_t d = 0; d < plan.devices.size(); ++d)
     pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes += standby_bytes[d];
+  // One group's moments at a time are on the device; a CPU's host memory is the device's own.
+  const bool is_host = job.cluster.device == "cpu" && job.cluster.device_memory_gib <= 0;
+  const auto host = scheduler::host_states(plan, options);
+  for (std::size_t d = 0; d < plan.devices.size(); ++d)
+    pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes +=
+        host[d].largest_bytes + (is_host ? host[d].bytes : 0);
   for (const auto& [place, pool] : pools) {
     const double room = pool.devices * static_cast<double>(memory.count());
     if (pool.state_bytes + pool.copy_bytes > room) return too_large(job, plan, pool, room);

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "models/factory.hpp"
@@ -59,15 +60,20 @@ Status StateStore::stage(const StatePlacement& want) {
 }
 
 auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
-  std::map<std::pair<LayerId, StateKind>, std::vector<ShardKey>> buffers;
+  std::map<std::tuple<LayerId, StateKind, bool>, std::vector<ShardKey>> buffers;
   for (const ShardKey& key : keys)
-    buffers[{parameters_[key.parameter.index()].uses.front(), key.kind}].push_back(key);
+    buffers[{parameters_[key.parameter.index()].uses.front(), key.kind, is_in_host(key)}].push_back(
+        key);
   Shards shards;
-  for (const auto& [layer_and_kind, own] : buffers) {
+  for (const auto& [what, own] : buffers) {
+    const auto& [layer, kind, in_host] = what;
     std::int64_t numbers = 0;
     for (const ShardKey& key : own) numbers += aligned(numbers_in(key));
-    const auto type = type_of(layer_and_kind.second, dtype_);
-    const at::Tensor buffer = at::empty({numbers}, at::TensorOptions(type).device(place_));
+    // Pinned: an accelerator copies from there, and back, while its launcher goes on.
+    const at::TensorOptions type(type_of(kind, dtype_));
+    const at::Tensor buffer =
+        at::empty({numbers}, in_host ? type.device(at::kCPU).pinned_memory(!place_.is_cpu())
+                                     : type.device(place_));
     std::int64_t begin = 0;
     for (const ShardKey& key : own) {
       shards[key] = buffer.narrow(0, begin, numbers_in(key)).view(state::shape_of(key));
@@ -75,6 +81,10 @@ auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
     }
   }
   return shards;
+}
+
+bool StateStore::is_in_host(const ShardKey& key) const {
+  return key.kind != StateKind::value && parameters_[key.parameter.index()].moments_in_host;
 }
 
 at::Tensor StateStore::piece_of(const Shards& shards, const ShardKey& piece) {

@@ -24,7 +24,8 @@ namespace troupe::engine {
 
 class StateStore {
  public:
-  /// `parameters` outlive the store; `place`: where the device's tensors lie.
+  /// `parameters` outlive the store; `place`: where the device's tensors lie. Masters and moments
+  /// that are in host memory but for their update (`ParameterInfo::moments_in_host`) lie there.
   StateStore(DeviceSlot device, const std::vector<ParameterInfo>& parameters, Dtype dtype,
              c10::Device place = c10::kCPU);
 
@@ -53,7 +54,8 @@ class StateStore {
   /// Gives a layer the values that are kept here: as leaves that share the store's memory, each use
   /// with a gradient of its own. Errors: internal: one of them is not here.
   Status bind(models::Layer& layer) const;
-  /// Master and moments of these, which train and are here: handles to the store's memory.
+  /// Master and moments of these, which train and are here: handles to the store's memory, which
+  /// may be the host's.
   std::vector<state::AdamWState> optimizers(
       const std::vector<models::Parameter*>& parameters) const;
 
@@ -65,6 +67,7 @@ class StateStore {
 
   const at::Tensor* whole(const std::string& name, StateKind kind) const;
   Shards allocate(const std::vector<ShardKey>& keys) const;
+  bool is_in_host(const ShardKey& key) const;
   static at::Tensor piece_of(const Shards& shards, const ShardKey& piece);
 
   DeviceSlot device_;

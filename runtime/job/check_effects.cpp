@@ -182,7 +182,7 @@ void warn_of_offloading(const Job& job, Findings& findings) {
   if (!trains)
     findings.warn_at("scheduler.offload_encoders",
                      "scheduler.offload_encoders has no effect: no encoder or projector trains, so "
-                     "that none keeps activations",
+                     "that none keeps activations or moments",
                      "remove it, or train one: freeze = false");
 }
 

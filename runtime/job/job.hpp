@@ -134,12 +134,17 @@ struct Scheduler {
   /// Microbatches in flight per stage at most, which bounds eager forwards; 0: as the schedule
   /// likes. A schedule that cannot do with so few is refused.
   std::int32_t max_in_flight = 0;
-  /// What encoders have in host memory between the phases of a schedule of phases: "off", nothing;
-  /// or "activations", what forwards keep for backwards that do not follow at once.
+  /// What encoders have in host memory while nothing needs it: "off", nothing; "activations", under
+  /// a schedule of phases, what forwards keep for backwards that do not follow at once; "moments",
+  /// these and masters but for the update, under any schedule; "both".
   std::string offload_encoders = "off";
   /// How rows go from one module to the next where both have replicas or grids of their own:
   /// "direct", "leader", "gather-scatter", or "auto", the one that is predicted to take least.
   std::string boundary = "auto";
+
+  bool offloads(const char* what) const {  ///< "activations" or "moments".
+    return offload_encoders == what || offload_encoders == "both";
+  }
 
   friend bool operator==(const Scheduler&, const Scheduler&) = default;
 };

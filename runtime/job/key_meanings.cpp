@@ -128,9 +128,10 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "Microbatches that a stage may hold at once; 0: as the schedule "
      "likes."},
     {"scheduler.offload_encoders",
-     "What encoders have in host memory between their phases (three-phase, dip): activations, "
+     "What encoders have in host memory while nothing needs it: activations (three-phase, dip), "
+     "which go there behind a forward and come back before the backward; moments and masters, "
      "which "
-     "go there behind a forward and come back before the backward. Parameters and moments stay."},
+     "come for the update alone; both; or nothing. Parameters stay."},
     {"scheduler.boundary",
      "How rows go from encoders to the llm: from all ranks to all that need them, from one rank to "
      "one and on inside its stage, or gathered on one device and scattered; auto: what is "

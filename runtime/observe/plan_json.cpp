@@ -58,6 +58,7 @@ Json model_json(const ModelGraph& model) {
                    {"splits", splits_json(layer.splits)}};
          })}};
     if (module.attention == AttentionRule::modality) json["attention"] = "modality";
+    if (module.moments_in_host) json["moments_in_host"] = true;
     return json;
   });
 }

@@ -117,6 +117,7 @@ ModelGraph read_model(const Json& json) {
       if (*attention != "modality") throw BadPlan("there is no attention " + attention->dump());
       module.attention = AttentionRule::modality;
     }
+    module.moments_in_host = entry.value("moments_in_host", false);  // Likewise.
     for (const auto& layer : entry.at("layers"))
       module.layers.push_back(
           {layer.at("name").get<std::string>(), layer.at("parameter_elements").get<std::int64_t>(),

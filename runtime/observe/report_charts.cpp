@@ -194,7 +194,7 @@ constexpr Part kParts[]{
     {"compute_ms", "computing", "k-forward"},
     {"update_ms", "reducing gradients, optimizer", "k-reduce"},
     {"transfer_ms", "sending", "k-transfer"},
-    {"offload_ms", "activations to host memory and back", "k-offload"},
+    {"offload_ms", "activations and moments to host memory and back", "k-offload"},
     {"wait_ms", "waiting for other stages", "k-wait"},
     {"data_wait_ms", "waiting for data", "k-data"},
     {"plan_wait_ms", "waiting for planning", "k-plan"},

@@ -51,7 +51,7 @@ struct StepTimes {
   double update_ms = 0;    ///< Summing gradients, and the optimizer.
   double transfer_ms = 0;  ///< Handing bytes over.
   double wait_ms = 0;      ///< For rows and gradients of other stages, and for COMMIT.
-  double offload_ms = 0;   ///< Moving activations to host memory and back.
+  double offload_ms = 0;   ///< Moving activations or moments to host memory and back.
 
   friend bool operator==(const StepTimes&, const StepTimes&) = default;
   template <class Inspector>

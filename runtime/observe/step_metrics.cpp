@@ -87,7 +87,8 @@ std::string metrics_line(const StepMetrics& metrics) {
   // A peak that nobody knows gives no share of it.
   if (metrics.work.flops > 0) line["tflops_per_device"] = metrics.tflops_per_device();
   if (metrics.mfu() > 0) line["mfu"] = metrics.mfu();
-  if (metrics.moved_to_host_bytes > Bytes{}) {
+  // A step that was discarded moves no moments, which are in host memory all the same.
+  if (metrics.offloaded_bytes > Bytes{} || metrics.moved_to_host_bytes > Bytes{}) {
     line["offloaded_bytes"] = metrics.offloaded_bytes.count();
     line["moved_to_host_bytes"] = metrics.moved_to_host_bytes.count();
   }

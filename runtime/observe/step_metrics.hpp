@@ -89,8 +89,8 @@ struct StepMetrics {
   Bytes held_bytes;                 ///< Their bytes.
   Bytes activation_bytes;           ///< Most on one device, rows that wait included.
   Bytes promised_activation_bytes;  ///< What the plan said of it.
-  Bytes offloaded_bytes;            ///< Of activations, most of one device in host memory.
-  Bytes moved_to_host_bytes;        ///< Of all devices, the step over.
+  Bytes offloaded_bytes;      ///< Of activations and moments, most of one device in host memory.
+  Bytes moved_to_host_bytes;  ///< Of all devices, the step over.
   /// Largest ratio of a device's activations to what the plan said of that device; those with less
   /// than a tenth of the fullest are left out. 0: nothing was predicted.
   double activations_over_promise = 0;

@@ -50,7 +50,9 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::send_content:
     case ActionKind::reduce_send: return TimeKind::transfer;
     case ActionKind::offload:
-    case ActionKind::fetch: return TimeKind::offload;
+    case ActionKind::fetch:
+    case ActionKind::fetch_state:
+    case ActionKind::offload_state: return TimeKind::offload;
     case ActionKind::receive:
     case ActionKind::receive_gradient:
     case ActionKind::receive_content:

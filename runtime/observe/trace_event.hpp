@@ -64,7 +64,7 @@ enum class TimeKind : std::uint8_t {
   compute,   ///< Forward, backward, recompute: the work that a bubble is measured against.
   update,    ///< Summing gradients, optimizer step.
   transfer,  ///< Handing bytes over; does not wait.
-  offload,   ///< Moving activations to host memory and back.
+  offload,   ///< Moving activations or moments to host memory and back.
   wait,      ///< Waiting for rows, gradients, or COMMIT.
 };
 TimeKind time_kind(ActionKind kind);  ///< As reports count it.

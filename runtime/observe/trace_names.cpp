@@ -33,6 +33,8 @@ std::string_view short_name(ActionKind kind) {
     case ActionKind::recompute: return "R";
     case ActionKind::offload: return "to host";
     case ActionKind::fetch: return "from host";
+    case ActionKind::fetch_state: return "moments from host";
+    case ActionKind::offload_state: return "moments to host";
     case ActionKind::send_gradient: return "send gradient";
     case ActionKind::receive_gradient: return "receive gradient";
     case ActionKind::relay: return "relay rows";

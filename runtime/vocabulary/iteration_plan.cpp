@@ -25,6 +25,8 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::reduce_relay: return "reduce_relay";
     case ActionKind::reduce_receive: return "reduce_receive";
     case ActionKind::commit: return "commit";
+    case ActionKind::fetch_state: return "fetch_state";
+    case ActionKind::offload_state: return "offload_state";
     case ActionKind::optimizer_step: return "optimizer_step";
   }
   return "unknown";

@@ -40,7 +40,10 @@ enum class ActionKind : std::uint8_t {
   reduce_relay,      ///< group: waits for owners' sums and hands them on to holders of its node.
   reduce_receive,    ///< group: waits for all other sums.
   commit,            ///< Report PREPARED, wait for COMMIT or DISCARD.
-  optimizer_step,    ///< stage: update its parameters; none: those that it is on standby for.
+  fetch_state,       ///< group: its master and moments come from host memory. stage, or standby.
+  offload_state,     ///< group: as its update has left them they go back there.
+  optimizer_step,    ///< stage: update its parameters; none: those that it is on standby for. Of
+                     ///< groups whose moments are in host memory: that group alone.
 };
 
 std::string_view to_string(ActionKind kind);  ///< Its name in plans, traces and messages.
@@ -48,6 +51,16 @@ std::string_view to_string(ActionKind kind);  ///< Its name in plans, traces and
 /// Whether it moves what a part keeps between device and host memory, and computes nothing.
 constexpr bool moves_activations(ActionKind kind) {
   return kind == ActionKind::offload || kind == ActionKind::fetch;
+}
+
+/// Whether it moves a group's master and moments.
+constexpr bool moves_state(ActionKind kind) {
+  return kind == ActionKind::offload_state || kind == ActionKind::fetch_state;
+}
+
+/// Whether it moves either between device and host memory.
+constexpr bool moves_memory(ActionKind kind) {
+  return moves_activations(kind) || moves_state(kind);
 }
 
 using DeliveryId = Id<struct DeliveryTag>;  ///< Index into `IterationPlan::deliveries`.

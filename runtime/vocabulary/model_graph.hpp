@@ -90,12 +90,14 @@ struct ModuleSpec {
   std::int64_t hidden_width = 0;  ///< Columns of the rows between two of its layers.
   std::int64_t output_width = 0;  ///< Columns of the rows it hands to `next`.
   AttentionRule attention = AttentionRule::causal;  ///< Of the llm; others go by their own.
+  /// Masters and moments of its parameters are in host memory, but for their update.
+  bool moments_in_host = false;
 
   friend bool operator==(const ModuleSpec&, const ModuleSpec&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModuleSpec& x) {
     return f(x.name, x.kind, x.freeze, x.next, x.layers, x.hidden_width, x.output_width,
-             x.attention);
+             x.attention, x.moments_in_host);
   }
 };
 

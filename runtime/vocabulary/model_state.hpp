@@ -34,6 +34,7 @@ struct ParameterInfo {
   std::vector<LayerId> uses;  ///< In model order; the first one gives it its initial value.
   bool trains = false;        ///< Has moments, and a master where its type is narrow.
   ParameterSplit split = {};
+  bool moments_in_host = false;  ///< These and the master, but for their update.
 
   std::int64_t elements() const {
     std::int64_t count = 1;

@@ -172,6 +172,7 @@ class ListCheck {
                "it is in no list");
     check_order();
     check_memory();
+    for (const auto& list : waits_.lists) check_state(list);
     return std::move(faults_);
   }
 
@@ -287,6 +288,20 @@ class ListCheck {
     }
   }
 
+  /// Moments that are in host memory are on the device one group at a time: what it has room for.
+  void check_state(const std::vector<std::int32_t>& list) {
+    const Action* here = nullptr;
+    for (const auto node : list) {
+      const Action& next = action(node);
+      if (next.kind == ActionKind::offload_state) here = nullptr;
+      if (next.kind != ActionKind::fetch_state) continue;
+      if (here != nullptr)
+        report(FaultKind::memory, device(node), next,
+               "it comes beside that of " + describe(plan_, *here) + ", which has not gone back");
+      here = &next;
+    }
+  }
+
   const ParallelPlan& plan_;
   const IterationPlan& iteration_;
   const RowFlow flow_;
@@ -320,7 +335,8 @@ std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteratio
 
 std::string describe(const ParallelPlan& plan, const Action& action) {
   std::string text(to_string(action.kind));
-  if (action.kind == ActionKind::optimizer_step && !action.stage.valid()) text += " on standby";
+  const bool updates = action.kind == ActionKind::optimizer_step || moves_state(action.kind);
+  if (updates && !action.stage.valid()) text += " on standby";
   if (action.stage.valid()) {
     text += " stage " + std::to_string(action.stage.value);
     if (action.stage.index() < plan.stages.size() && !plan.at(action.stage).runs.empty()) {

@@ -23,9 +23,10 @@ namespace troupe::scheduler {
 /// comes once to each stage that reads it on a node that does not see it, from the one that decodes
 /// it; every send has its receive; every forward, backward, reduction, commit and optimizer step
 /// that the samples call for is there once, on its own device; what an encoder's part has offloaded
-/// is fetched, both once; everything is there when it is needed; the blocking actions (`receive*`,
-/// `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a circle; and
-/// `max_in_flight` holds.
+/// is fetched, both once; moments that are in host memory come before their update and go back
+/// behind it, of one group at a time; everything is there when it is needed; the blocking actions
+/// (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a circle;
+/// and `max_in_flight` holds.
 ///
 /// What a fault makes wait is not reported again as a deadlock.
 ///

@@ -22,8 +22,12 @@ double gradient_bytes_per_element(Dtype dtype) {  // In the type of either momen
 
 double state_bytes_per_trained_element(Dtype dtype) {
   return gradient_bytes_per_element(dtype) +
-         static_cast<double>(bytes_per_element(StateKind::value, dtype) +
-                             bytes_per_element(StateKind::master, dtype) +
+         static_cast<double>(bytes_per_element(StateKind::value, dtype)) +
+         moment_bytes_per_element(dtype);
+}
+
+double moment_bytes_per_element(Dtype dtype) {
+  return static_cast<double>(bytes_per_element(StateKind::master, dtype) +
                              bytes_per_element(StateKind::moments, dtype));
 }
 

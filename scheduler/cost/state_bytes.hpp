@@ -24,4 +24,7 @@ double gradient_bytes_per_element(Dtype dtype);
 /// for bf16 an fp32 master copy (gradients and moments are fp32 too). fp32: 16, bf16: 18, fp64: 32.
 double state_bytes_per_trained_element(Dtype dtype);
 
+/// Of these, what its update alone needs: master and moments. fp32: 8, bf16: 12, fp64: 16.
+double moment_bytes_per_element(Dtype dtype);
+
 }  // namespace troupe::scheduler

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <set>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
+#include "runtime/vocabulary/host_state.hpp"
 
 namespace troupe::scheduler {
 
@@ -220,6 +222,10 @@ class Collector {
     std::set<SitedAction> steps;
     for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
       add_sum(g);
+      if (moments_in_host(plan_, GroupId{g})) {
+        add_update_from_host(g);
+        continue;
+      }
       const ParameterGroup& group = plan_.groups[g];
       for (const auto& use : group.uses) {
         step.stage = use.stage;
@@ -232,6 +238,28 @@ class Collector {
     for (const SitedAction& update : steps) {
       actions_.push_back(update);
       need(update, commit_of(update.device));
+    }
+  }
+
+  /// Of a group whose moments are in host memory: they come, are updated alone and go back, once on
+  /// each device that holds the group.
+  void add_update_from_host(std::size_t g) {
+    const ParameterGroup& group = plan_.groups[g];
+    std::map<std::int32_t, StageId> holders;  // By device: its first use, or none.
+    for (const auto& use : group.uses)
+      for (const DeviceId lead : leads(use.stage)) holders.emplace(lead.value, use.stage);
+    for (auto h = static_cast<std::size_t>(group.users()); h < group.holders.size(); ++h)
+      holders.emplace(group.holders[h].value, StageId{});
+    for (const auto& [device, stage] : holders) {
+      const DeviceId here{device};
+      const SitedAction fetch = grouped(ActionKind::fetch_state, here, stage, g);
+      const SitedAction update = grouped(ActionKind::optimizer_step, here, stage, g);
+      const SitedAction offload = grouped(ActionKind::offload_state, here, stage, g);
+      actions_.insert(actions_.end(), {fetch, update, offload});
+      need(fetch, commit_of(device));
+      need(update, commit_of(device));
+      need(update, fetch);
+      need(offload, update);
     }
   }
 

@@ -45,7 +45,9 @@ using OffloadedParts = std::vector<MessageEnd>;  ///< Sorted.
 /// the last backward of their stage and for what other holders send them (gradient_sum.hpp);
 /// `commit` for the compute and the reductions of its device and, as it ends everywhere at once,
 /// for everything that stands before any other `commit` (not listed in `needs`); `optimizer_step`
-/// for `commit`. A standby holder gets every chunk of its groups and updates in a step of its
+/// for `commit`. Of a group whose moments are in host memory each holder has `fetch_state`, behind
+/// `commit`, an `optimizer_step` of its own behind that, and `offload_state` behind it. A standby
+/// holder gets every chunk of its groups and updates in a step of its
 /// device. Where the devices of a grid run several lists, its actions stand in each of them;
 /// receives wait for the sends of all. Where rows pass through a device, its relay waits for the
 /// sends, and receives for the relay.

@@ -14,6 +14,7 @@
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/relays.hpp"
 #include "scheduler/iteration/schedules.hpp"
+#include "scheduler/iteration/update_actions.hpp"
 
 namespace troupe::scheduler {
 
@@ -293,26 +294,7 @@ void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& act
     commit.kind = ActionKind::commit;
     actions[d].push_back(commit);
   }
-  std::vector<bool> trains(plan.stages.size());
-  for (const auto& group : plan.groups)
-    for (const auto& use : group.uses) trains[use.stage.index()] = true;
-  for (std::size_t s = 0; s < trains.size(); ++s) {
-    if (!trains[s]) continue;
-    Action step;
-    step.kind = ActionKind::optimizer_step;
-    step.stage = StageId{s};
-    for (const DeviceId lead : plan.leads_of(step.stage)) actions[lead.index()].push_back(step);
-  }
-  std::vector<bool> stands_by(plan.devices.size());
-  for (const auto& group : plan.groups)
-    for (auto place = group.holders.begin() + group.users(); place != group.holders.end(); ++place)
-      stands_by[place->index()] = true;
-  for (std::size_t d = 0; d < stands_by.size(); ++d) {
-    if (!stands_by[d]) continue;
-    Action step;
-    step.kind = ActionKind::optimizer_step;
-    actions[d].push_back(step);
-  }
+  append_updates(plan, actions);
 }
 
 }  // namespace

@@ -68,10 +68,10 @@ struct IterationInput {
 /// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
 /// what that backward sends), beside whatever compute is left. After its compute a device finishes
 /// the step: its `reduce_partial`s, its `reduce`s, its `reduce_relay`s, then its `reduce_receive`s,
-/// each in group order, `commit`, and one `optimizer_step` per stage that trains, then one for all
-/// groups that the device is on standby for. A device acts once for a group, however many uses it
-/// has (gradient_sum.hpp); what it does for one without a use names no stage. What each of these
-/// kinds waits for is sent in an earlier one, so no layout can deadlock here.
+/// each in group order, `commit`, and the updates (update_actions.hpp). A device acts once for a
+/// group, however many uses it has (gradient_sum.hpp); what it does for one without a use names no
+/// stage. What each of these kinds waits for is sent in an earlier one, so no layout can deadlock
+/// here.
 ///
 /// Cost: O(actions * log(stages per device)).
 ///

@@ -79,6 +79,7 @@ struct PredictedStep {
   std::vector<double> stage_ms;           ///< Per stage.
   std::vector<double> stage_bubble;       ///< Per stage.
   std::vector<double> peak_memory_bytes;  ///< Per device of the plan.
+  std::vector<double> peak_host_bytes;    ///< Per device: of it in host memory meanwhile.
 };
 
 /// Why something was chosen: `2 pipelines` | `time per step with 1: +19 %; 4: does not fit`.

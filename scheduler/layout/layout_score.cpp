@@ -59,12 +59,15 @@ void add_step(const SimulatedStep& step, PredictedStep& sum) {
   sum.stage_ms.resize(step.stage_ms.size());
   sum.stage_bubble.resize(step.stage_bubble.size());
   sum.peak_memory_bytes.resize(step.peak_memory_bytes.size());
+  sum.peak_host_bytes.resize(step.peak_host_bytes.size());
   for (std::size_t s = 0; s < step.stage_ms.size(); ++s) {
     sum.stage_ms[s] += step.stage_ms[s];
     sum.stage_bubble[s] += step.stage_bubble[s];
   }
   for (std::size_t d = 0; d < step.peak_memory_bytes.size(); ++d)
     sum.peak_memory_bytes[d] = std::max(sum.peak_memory_bytes[d], step.peak_memory_bytes[d]);
+  for (std::size_t d = 0; d < step.peak_host_bytes.size(); ++d)
+    sum.peak_host_bytes[d] = std::max(sum.peak_host_bytes[d], step.peak_host_bytes[d]);
 }
 
 void divide_steps(PredictedStep& sum, double count) {

@@ -14,6 +14,13 @@
 
 namespace troupe::scheduler {
 
+/// The most bytes at any time. What is freed at a moment makes room for what is taken then.
+struct MemoryPeaks {
+  double bytes = 0;        ///< Of all that the device holds.
+  double activations = 0;  ///< Of parts, their messages and what passes alone.
+  double host = 0;         ///< Of what is in host memory.
+};
+
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -31,23 +38,21 @@ class DeviceMemory {
   void arrive(const MessageEnd& part, double bytes, double ms);
 
   /// Bytes of a part went to host memory (`offload`), and the device has none of them at the end;
-  /// or they came back (`fetch`), and it has room for them from the begin. REQUIRES: one of the
-  /// two.
+  /// or they came back (`fetch`), and it has room for them from the begin. The same of a group's
+  /// moments (`fetch_state`, `offload_state`), whose place in host memory stays theirs meanwhile.
+  /// REQUIRES: one of the four.
   void move(ActionKind kind, double bytes, double begin_ms, double end_ms);
 
-  /// Most bytes that are in host memory at any time.
-  double peak_host_bytes() const { return peak_host_bytes_; }
   /// Bytes of others that pass through the device.
   void pass(double bytes, double from_ms, double to_ms) {
     changes_.emplace_back(from_ms, bytes);
     changes_.emplace_back(to_ms, -bytes);
   }
 
-  /// Most bytes at any time, state included. What is freed at a moment makes room for what is taken
-  /// then. Cost: O(changes log changes).
-  double peak_bytes() const;
+  MemoryPeaks peaks() const;  ///< Cost: O(changes log changes).
 
  private:
+  using Changes = std::vector<std::pair<double, double>>;  ///< Time, bytes.
   struct Part {
     MessageEnd end;
     std::size_t actions_left = 0;
@@ -57,9 +62,11 @@ class DeviceMemory {
   Part* find(const MessageEnd& end);
 
   double state_bytes_ = 0;
-  double host_bytes_ = 0, peak_host_bytes_ = 0;
-  std::vector<Part> parts_;                         ///< Sorted by `end`.
-  std::vector<std::pair<double, double>> changes_;  ///< Time, bytes.
+  double host_bytes_ = 0, peak_host_bytes_ = 0;  ///< Of activations.
+  double host_state_bytes_ = 0;                  ///< Of moments, all the time.
+  std::vector<Part> parts_;                      ///< Sorted by `end`.
+  Changes changes_;                              ///< Of activations.
+  Changes state_changes_;
 };
 
 }  // namespace troupe::scheduler

@@ -1,4 +1,5 @@
 #include "scheduler/simulate/predicted_costs.hpp"
+#include "runtime/vocabulary/host_state.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/rank_links.hpp"
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 namespace troupe::scheduler {
@@ -17,8 +19,8 @@ namespace {
 
 /// What a stage keeps and updates, whatever the samples.
 struct StageState {
-  double bytes = 0;
-  double elements = 0;  ///< That train.
+  double bytes = 0;     ///< On the device all the time.
+  double elements = 0;  ///< That train, and are updated in one action.
   double groups = 0;
 };
 
@@ -36,7 +38,9 @@ bool is_first_use(const Stage& stage, const TiedParameter& tied, LayerId layer) 
 
 std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionOptions& options) {
   std::vector<StageState> states(plan.stages.size());
-  for (const auto& group : plan.groups)
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const ParameterGroup& group = plan.groups[g];
+    const bool from_host = moments_in_host(plan, GroupId{g});
     for (std::size_t u = 0; u < group.uses.size(); ++u) {
       const StageId stage = group.uses[u].stage;
       StageState& state = states[stage.index()];
@@ -46,10 +50,15 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
         state.bytes += elements * gradient_bytes_per_element(options.dtype);
         continue;
       }
+      state.bytes += elements * state_bytes_per_trained_element(options.dtype);
+      if (from_host) {
+        state.bytes -= elements * moment_bytes_per_element(options.dtype);
+        continue;
+      }
       state.elements += elements;
       state.groups += 1;
-      state.bytes += elements * state_bytes_per_trained_element(options.dtype);
     }
+  }
   const double element = bytes_per_element(options.dtype);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const std::int32_t tp = plan.stages[s].grid.tp;
@@ -81,11 +90,28 @@ std::vector<StageState> standby_states(const ParallelPlan& plan, const Predictio
   for (const Standby& standby : plan.standbys) {
     const StateUnit& unit = unit_of(units, standby);
     StageState& state = states[standby.device.index()];
-    state.bytes += unit.bytes(options.dtype);
+    state.bytes += unit.bytes(options.dtype) - unit.host_bytes(options.dtype);
+    if (unit.moments_in_host) continue;
     state.elements += static_cast<double>(unit.trained);
     state.groups += unit.trained > 0 ? 1 : 0;
   }
   return states;
+}
+
+/// Elements of groups whose moments are in host memory, as a rank of a stage has them, or without
+/// a stage a standby holder.
+std::map<std::pair<GroupId, StageId>, double> elements_in_host(const ParallelPlan& plan) {
+  std::map<std::pair<GroupId, StageId>, double> elements;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const GroupId id{g};
+    const ParameterGroup& group = plan.groups[g];
+    if (!moments_in_host(plan, id)) continue;
+    for (const ParameterUse& use : group.uses)
+      elements[{id, use.stage}] =
+          static_cast<double>(group.elements_at(plan.at(use.stage).grid.tp));
+    if (group.standbys > 0) elements[{id, StageId{}}] = static_cast<double>(group.elements);
+  }
+  return elements;
 }
 
 }  // namespace
@@ -101,6 +127,28 @@ std::vector<double> standby_state_bytes(const ParallelPlan& plan,
   std::vector<double> bytes;
   for (const auto& state : standby_states(plan, options)) bytes.push_back(state.bytes);
   return bytes;
+}
+
+std::vector<HostState> host_states(const ParallelPlan& plan, const PredictionOptions& options) {
+  std::vector<HostState> states(plan.devices.size());
+  std::set<std::pair<GroupId, DeviceId>> counted;
+  const auto keep = [&](GroupId group, DeviceId device, double elements) {
+    if (!counted.insert({group, device}).second) return;
+    HostState& state = states[device.index()];
+    const double bytes = elements * moment_bytes_per_element(options.dtype);
+    state.bytes += bytes;
+    state.largest_bytes = std::max(state.largest_bytes, bytes);
+  };
+  for (const auto& [place, elements] : elements_in_host(plan)) {
+    const auto& [group, stage] = place;
+    const ParameterGroup& held = plan.groups[group.index()];
+    if (stage.valid())
+      for (const DeviceId device : plan.at(stage).devices) keep(group, device, elements);
+    else
+      for (auto h = static_cast<std::size_t>(held.users()); h < held.holders.size(); ++h)
+        keep(group, held.holders[h], elements);
+  }
+  return states;
 }
 
 namespace {
@@ -151,6 +199,19 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
   costs.standby_bytes = [standbys](DeviceId device) { return (*standbys)[device.index()].bytes; };
   costs.standby_optimizer_ms = [standbys, update_ms](DeviceId device) {
     return update_ms((*standbys)[device.index()]);
+  };
+  const auto in_host =
+      std::make_shared<const std::map<std::pair<GroupId, StageId>, double>>(elements_in_host(plan));
+  const auto elements_of = [in_host](GroupId group, StageId stage) {
+    const auto found = in_host->find({group, stage});
+    return found == in_host->end() ? 0 : found->second;
+  };
+  costs.moment_bytes = [elements_of, each = moment_bytes_per_element(options.dtype)](
+                           GroupId group, StageId stage) {
+    return elements_of(group, stage) * each;
+  };
+  costs.group_optimizer_ms = [elements_of, update_ms](GroupId group, StageId stage) {
+    return update_ms({0, elements_of(group, stage), 1});
   };
   costs.bytes_per_element = bytes_per_element(options.dtype);
   costs.reduce_gigabytes_per_s = options.speeds.reduce_gigabytes_per_s;

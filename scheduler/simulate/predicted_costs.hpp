@@ -29,11 +29,20 @@ struct PredictionOptions {
 };
 
 /// Per stage: bytes of parameters, gradients and optimizer on each of its ranks, whatever the
-/// samples.
+/// samples. Of groups whose moments are in host memory without these.
 std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
 
 /// Per device: the same of what it keeps without a stage (`ParallelPlan::standbys`).
 std::vector<double> standby_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
+
+/// Moments and masters of a device that are in host memory, but for their update.
+struct HostState {
+  double bytes = 0;
+  double largest_bytes = 0;  ///< Of one group: what is on the device at a time.
+};
+
+/// Per device; one that holds a group by several stages has it once.
+std::vector<HostState> host_states(const ParallelPlan& plan, const PredictionOptions& options);
 
 /// Predicted milliseconds of one sample in all encoder-side modules (projectors included) and in
 /// the llm. Frozen-aware: a backward counts only what is needed.

@@ -214,20 +214,15 @@ class Simulation {
   }
 
   double duration(std::int32_t index, const Action& action) {
+    if (moves_memory(action.kind)) return costs_.host_ms(moved_bytes(action));
     switch (action.kind) {
       case ActionKind::forward: return task_ms(index, action, TaskKind::forward);
       case ActionKind::recompute: return task_ms(index, action, TaskKind::forward);
       case ActionKind::backward: return task_ms(index, action, TaskKind::backward);
       case ActionKind::backward_input: return task_ms(index, action, TaskKind::backward_input);
       case ActionKind::backward_weight: return task_ms(index, action, TaskKind::backward_weight);
-      case ActionKind::offload:
-      case ActionKind::fetch: return costs_.host_ms(offloaded_bytes(action));
       case ActionKind::optimizer_step:
-        if (!action.stage.valid())
-          return costs_.standby_optimizer_ms
-                     ? costs_.standby_optimizer_ms(DeviceId{index}) * noise(index)
-                     : 0;
-        return costs_.optimizer_ms ? costs_.optimizer_ms(action.stage) * noise(index) : 0;
+        return costs_.update_ms(action, DeviceId{index}) * noise(index);
       case ActionKind::reduce_partial:
       case ActionKind::reduce: {
         const auto sum = groups_[action.group.index()].traffic.added(DeviceId{index}, action.kind);
@@ -238,7 +233,10 @@ class Simulation {
     }
   }
 
-  double offloaded_bytes(const Action& action) const {
+  /// Between device and host memory.
+  double moved_bytes(const Action& action) const {
+    if (moves_state(action.kind))
+      return costs_.moment_bytes ? costs_.moment_bytes(action.group, action.stage) : 0;
     return costs_.offloaded_bytes ? costs_.offloaded_bytes(action.stage, part_of(action)) : 0;
   }
 
@@ -326,10 +324,10 @@ class Simulation {
     gather(content_[id.index()], send(from, LinkClass::network, bytes));
   }
 
-  /// Compute time and the memory of parts in flight. Moving what they keep is no compute.
+  /// Compute time and the memory of parts in flight. Moving something is no compute.
   void account(Device& device, const Action& action, double ms) {
-    if (moves_activations(action.kind))
-      return device.memory.move(action.kind, offloaded_bytes(action), device.now_ms - ms,
+    if (moves_memory(action.kind))
+      return device.memory.move(action.kind, moved_bytes(action), device.now_ms - ms,
                                 device.now_ms);
     if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
     device.busy_ms += ms;
@@ -344,15 +342,17 @@ class Simulation {
   Result<SimulatedStep> finish() {
     double busy_ms = 0;
     const auto sizes = plan_.team_sizes();
+    std::vector<MemoryPeaks> peaks;
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       const auto& device = devices_[d];
       result_.completed = result_.completed && device.next == iteration_.actions[d].size();
       result_.step_ms = std::max(result_.step_ms, device.now_ms);
       result_.done.push_back(static_cast<std::int64_t>(device.next));
       const DeviceId lead = plan_.lead_of(DeviceId{d});  // Its own memory peaks as its lead's does.
-      result_.peak_memory_bytes.push_back(lead.index() < d ? result_.peak_memory_bytes[lead.index()]
-                                                           : device.memory.peak_bytes());
-      result_.peak_host_bytes.push_back(devices_[lead.index()].memory.peak_host_bytes());
+      peaks.push_back(lead.index() < d ? peaks[lead.index()] : device.memory.peaks());
+      result_.peak_memory_bytes.push_back(peaks[d].bytes);
+      result_.peak_activation_bytes.push_back(peaks[d].activations);
+      result_.peak_host_bytes.push_back(peaks[d].host);
       busy_ms += device.busy_ms * sizes[d];
     }
     for (std::size_t d = 0; options_.failures.empty() && d < devices_.size(); ++d)

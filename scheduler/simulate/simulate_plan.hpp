@@ -25,10 +25,14 @@ struct SimulationCosts {
   std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> activation_bytes;
   /// Of these, what `offload` takes to host memory and `fetch` brings back, over `host`.
   std::function<double(StageId stage, const std::vector<std::int32_t>& samples)> offloaded_bytes;
-  std::function<double(StageId stage)> state_bytes;   ///< Parameters, gradients, optimizer.
-  std::function<double(StageId stage)> optimizer_ms;  ///< Of one `optimizer_step`.
+  /// Parameters, gradients, optimizer; of groups whose moments are in host memory without these.
+  std::function<double(StageId stage)> state_bytes;
+  std::function<double(StageId stage)> optimizer_ms;  ///< Of one `optimizer_step`, of all others.
   /// The same of what a device keeps and updates without a stage.
   std::function<double(DeviceId device)> standby_bytes, standby_optimizer_ms;
+  /// Of one group whose moments are in host memory, on a rank of a stage or, without one, at a
+  /// standby holder: these and its master in bytes, and its update.
+  std::function<double(GroupId group, StageId stage)> moment_bytes, group_optimizer_ms;
   double bytes_per_element = 4;       ///< Of rows and gradients on a link.
   double reduce_gigabytes_per_s = 0;  ///< Summing gradients of one holder; 0: no time.
   LinkSpeed device;                   ///< Between stages on one device.
@@ -39,6 +43,13 @@ struct SimulationCosts {
   /// Of moving so many bytes to host memory, or back.
   double host_ms(double bytes) const {
     return host.latency_ms + (host.gigabytes_per_s > 0 ? bytes / (host.gigabytes_per_s * 1e6) : 0);
+  }
+  /// Of an `optimizer_step` on a device.
+  double update_ms(const Action& action, DeviceId device) const {
+    if (action.group.valid())
+      return group_optimizer_ms ? group_optimizer_ms(action.group, action.stage) : 0;
+    if (!action.stage.valid()) return standby_optimizer_ms ? standby_optimizer_ms(device) : 0;
+    return optimizer_ms ? optimizer_ms(action.stage) : 0;
   }
   const LinkSpeed& link(LinkClass kind) const {
     return kind == LinkClass::device ? device : kind == LinkClass::node ? node : network;
@@ -70,11 +81,12 @@ struct SimulatedStep {
   double step_ms = 0;            ///< Last end on any device; of a lost step, until all stood still.
   double bubble = 0;             ///< Idle share of device time: 1 - compute / (devices x step_ms).
   std::vector<double> stage_ms;  ///< Per stage: compute, optimizer included.
-  std::vector<double> stage_bubble;       ///< Per stage: idle share of its device.
-  std::vector<double> peak_memory_bytes;  ///< Per device: state, activations, messages.
-  std::vector<double> peak_host_bytes;    ///< Per device: offloaded activations.
-  std::vector<std::int64_t> done;         ///< Per device: actions that ended.
-  std::vector<SimulatedEvent> events;     ///< By device, in order; empty unless recorded.
+  std::vector<double> stage_bubble;           ///< Per stage: idle share of its device.
+  std::vector<double> peak_memory_bytes;      ///< Per device: state, activations, messages.
+  std::vector<double> peak_activation_bytes;  ///< Per device: of activations and messages alone.
+  std::vector<double> peak_host_bytes;  ///< Per device: offloaded activations, and moments there.
+  std::vector<std::int64_t> done;       ///< Per device: actions that ended.
+  std::vector<SimulatedEvent> events;   ///< By device, in order; empty unless recorded.
 };
 
 /// Runs the plan.

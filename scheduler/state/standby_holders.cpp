@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/vocabulary/host_state.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
@@ -95,6 +96,10 @@ double StateUnit::bytes(Dtype dtype) const {
          static_cast<double>(constant) * bytes_per_element(dtype);
 }
 
+double StateUnit::host_bytes(Dtype dtype) const {
+  return moments_in_host ? static_cast<double>(trained) * moment_bytes_per_element(dtype) : 0;
+}
+
 std::int64_t StateUnit::moved_bytes(Dtype dtype) const {
   std::int64_t each = 0;
   for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments})
@@ -105,19 +110,21 @@ std::int64_t StateUnit::moved_bytes(Dtype dtype) const {
 std::vector<StateUnit> state_units(const ModelGraph& model) {
   std::vector<StateUnit> units;
   const auto add = [&](LayerId layer, std::string tied, std::int64_t elements,
-                       std::int64_t constant) {
+                       std::int64_t constant, bool in_host) {
     const bool frozen = model.at(layer.module).freeze;
     StateUnit unit{layer, std::move(tied), frozen ? 0 : elements,
-                   constant + (frozen ? elements : 0)};
+                   constant + (frozen ? elements : 0), in_host && !frozen};
     if (unit.trained + unit.constant > 0) units.push_back(std::move(unit));
   };
   for (std::size_t m = 0; m < model.modules.size(); ++m)
     for (std::size_t l = 0; l < model.modules[m].layers.size(); ++l) {
       const LayerId id{ModuleId{m}, static_cast<std::int32_t>(l)};
       const LayerSpec& layer = model.modules[m].layers[l];
-      add(id, {}, layer.parameter_elements, layer.constant_elements);
+      add(id, {}, layer.parameter_elements, layer.constant_elements,
+          model.modules[m].moments_in_host);
       for (const TiedParameter& tied : model.tied)
-        if (tied.layers.front() == id) add(id, tied.name, tied.parameter_elements, 0);
+        if (tied.layers.front() == id)
+          add(id, tied.name, tied.parameter_elements, 0, moments_in_host(model, tied));
     }
   return units;
 }

@@ -23,13 +23,16 @@ struct Tolerance {
 
 /// What a holder keeps all of or nothing of: the own parameters of a layer, or a tied parameter.
 struct StateUnit {
-  LayerId layer;              ///< Of a tied parameter its first user.
-  std::string tied;           ///< Its name; empty: the layer's own parameters.
-  std::int64_t trained = 0;   ///< Elements with a gradient and moments.
-  std::int64_t constant = 0;  ///< Elements of which there is a value alone: frozen ones too.
+  LayerId layer;                 ///< Of a tied parameter its first user.
+  std::string tied;              ///< Its name; empty: the layer's own parameters.
+  std::int64_t trained = 0;      ///< Elements with a gradient and moments.
+  std::int64_t constant = 0;     ///< Elements of which there is a value alone: frozen ones too.
+  bool moments_in_host = false;  ///< These and the master, but for their update.
 
   /// All that a holder keeps of it, its gradients included.
   double bytes(Dtype dtype) const;
+  /// Of these, what is in host memory.
+  double host_bytes(Dtype dtype) const;
   /// What a device gets that takes it over: the same without gradients.
   std::int64_t moved_bytes(Dtype dtype) const;
 };

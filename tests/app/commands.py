@@ -469,6 +469,19 @@ def check_own_numbers(commands):
     answer = commands.run("plan", *words, *pinned)
     commands.expect("a replica is a row's place", answer, all(part in answer.stdout for part in (
         "replicas: 2 of vision, 1 of audio, 3 of llm", "vision 1 ", "llm 2 ")))
+    # The demo's encoders have devices of their own.
+    moments = ["by-replica.toml", *words[1:], "scheduler.offload_encoders=moments"]
+    answer = commands.run("plan", *moments, "--json")
+    away = json.loads(answer.stdout)["stages"]
+    commands.expect("moments in host memory are told, those of the llm stay", answer, len(away) == len(again["stages"]) and all(
+        (stage["host_memory_bytes"] > 0) == (stage["runs"][0]["module"] != "llm") for stage in away)
+        and not any(stage["host_memory_bytes"] for stage in again["stages"])
+        and all(stage["memory_bytes"] < before["memory_bytes"] for stage, before in zip(away, again["stages"])
+                if stage["host_memory_bytes"]))
+    answer = commands.run("plan", *moments)
+    commands.expect("plan shows host memory", answer, "\nhost memory: " in answer.stdout)
+    answer = commands.run("validate", *moments)
+    commands.expect("validate says what of moments is there", answer, "  moments in host memory: " in answer.stdout)
     answer = commands.run("whatif", *words, *pinned, "--lose", "1")
     commands.expect_refusal("whatif names numbers that it cannot change", answer, "2 of vision, 1 of audio, 3 of llm")
 

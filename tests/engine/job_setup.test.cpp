@@ -50,6 +50,39 @@ TEST_CASE("encoders offload under schedules of phases alone", "[engine][errors]"
   }
 }
 
+TEST_CASE("moments of encoders may be in host memory under any schedule", "[engine][errors]") {
+  job::Job job = tiny_job();
+  const auto modules_in_host = [&] {
+    std::vector<std::string> names;
+    const JobSetup setup = prepare(job).value();
+    for (const auto& module : setup.model.modules)
+      if (module.moments_in_host) names.push_back(module.name);
+    for (const auto& parameter : setup.parameters)
+      CHECK(parameter.moments_in_host ==
+            (parameter.trains && setup.model.at(parameter.uses.front().module).moments_in_host));
+    return names;
+  };
+  const auto offloads_activations = [&] {
+    return planner_options(prepare(job).value(), 600, 1).microbatching.offload_encoders;
+  };
+  CHECK(modules_in_host().empty());
+  job.scheduler.offload_encoders = "moments";
+  CHECK(setup_problems(job).empty());
+  CHECK(modules_in_host() == std::vector<std::string>{"vision", "projector"});
+  CHECK_FALSE(offloads_activations());
+  job.modules[0].freeze = true;
+  CHECK(modules_in_host() == std::vector<std::string>{"projector"});
+  job.scheduler.offload_encoders = "both";
+  CHECK(setup_problems(job).size() == 1);
+  job.scheduler.schedule = "dip";
+  CHECK(setup_problems(job).empty());
+  CHECK(modules_in_host() == std::vector<std::string>{"projector"});
+  CHECK(offloads_activations());
+  job.scheduler.offload_encoders = "activations";
+  CHECK(modules_in_host().empty());
+  CHECK(offloads_activations());
+}
+
 TEST_CASE("a size that breaks the model and its data is told once", "[engine][errors]") {
   job::Job job = tiny_job();
   for (auto& module : job.modules)

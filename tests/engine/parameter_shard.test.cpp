@@ -6,6 +6,9 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include "engine/execution/device.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -61,6 +64,53 @@ TEST_CASE("bf16 gradients of all parts add up in fp32", "[engine]") {
   state.harvest();
   CHECK(at::equal(state.gradients(), at::tensor({0.F, 0.F, 0.F, 0.F, 257.F, 257.F, 257.F})));
   CHECK_FALSE(parameters[1].value.grad().defined());
+}
+
+TEST_CASE("an update of moments that came is that of moments that are there", "[engine]") {
+  const auto device = make_device({});
+  for (const auto type : {at::kDouble, at::kBFloat16}) {
+    auto parameters = two_parameters(type), others = two_parameters(type);
+    auto here = state_of(parameters), away = state_of(others);
+    // Where they lie stays the same.
+    const state::AdamWState home = away.optimizers()[0];
+    for (std::int64_t step = 1; step <= 2; ++step) {
+      for (ParameterShard* state : {&here, &away}) state->gradients().fill_(step == 1 ? 4 : -1);
+      here.update({}, step, 0.5, 1);
+      CHECK(away.fetch_state(*device) == away.optimizer_bytes());
+      CHECK(away.has_fetched_state());
+      const auto before = home.exp_avg.clone();
+      away.update({}, step, 0.5, 1);
+      CHECK(at::equal(home.exp_avg, before));  // Until they go back.
+      CHECK(away.offload_state(*device) == away.optimizer_bytes());
+      CHECK_FALSE(away.has_fetched_state());
+      CHECK(away.hash() == here.hash());
+      CHECK(away.optimizers()[0].exp_avg.is_same(home.exp_avg));
+      for (std::size_t p = 0; p < 2; ++p) {
+        CHECK(at::equal(away.optimizers()[p].exp_avg, here.optimizers()[p].exp_avg));
+        CHECK(at::equal(away.optimizers()[p].exp_avg_sq, here.optimizers()[p].exp_avg_sq));
+        if (type == at::kBFloat16)
+          CHECK(at::equal(away.optimizers()[p].master, here.optimizers()[p].master));
+      }
+    }
+    // Seven elements; two moments, in bf16 with a master, of 4 bytes each.
+    CHECK(away.optimizer_bytes() == Bytes{7 * (type == at::kDouble ? 16 : 12)});
+  }
+}
+
+TEST_CASE("moments come once and go once", "[engine][errors]") {
+  const auto device = make_device({});
+  auto parameters = two_parameters(at::kDouble);
+  auto state = state_of(parameters);
+  CHECK_THROWS_AS(state.offload_state(*device), c10::Error);
+  static_cast<void>(state.fetch_state(*device));
+  CHECK_THROWS_AS(state.fetch_state(*device), c10::Error);
+  const auto copy = state.optimizers()[0].exp_avg;
+  copy.fill_(7);
+  state.forget_fetched_state();  // They go nowhere.
+  CHECK_FALSE(state.has_fetched_state());
+  CHECK(state.optimizers()[0].exp_avg.count_nonzero().item<std::int64_t>() == 0);
+  state.forget_fetched_state();
+  CHECK(state.optimizers().size() == 2);
 }
 
 TEST_CASE("an update leaves no gradient behind, also where it was the sum of holders", "[engine]") {

@@ -30,6 +30,17 @@ TEST_CASE("who stands by for what is told, and what it takes", "[engine]") {
   CHECK(standby_lines(place_by_hand(model, {}, {2, 1}).value(), Dtype::fp32).empty());
 }
 
+TEST_CASE("what of moments is in host memory is told", "[engine]") {
+  auto model = scheduler::testing::text_llm(2);
+  for (auto& layer : model.modules[0].layers) layer.parameter_elements = 1'000'000;
+  model.modules[0].moments_in_host = true;
+  // Two moments of 4 bytes each, of two layers.
+  CHECK(host_text(place_by_hand(model, {}, {1, 1}).value(), Dtype::fp32) ==
+        "moments in host memory: 16 MB of the fullest device, 8 MB of them on it at a time");
+  model.modules[0].moments_in_host = false;
+  CHECK(host_text(place_by_hand(model, {}, {1, 1}).value(), Dtype::fp32).empty());
+}
+
 TEST_CASE("devices that share the cores of a machine are told", "[engine]") {
   const auto plan = place_by_hand(scheduler::testing::text_llm(4), {}, {4, 1}).value();
   job::Cluster cluster;

@@ -6,6 +6,7 @@
 #include <ATen/ops/equal.h>
 
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "scheduler/state/standby_holders.hpp"
@@ -37,10 +38,14 @@ ParallelPlan held_by_stages(ParallelPlan plan) {
 
 TEST_CASE("standby holders agree with all others after COMMIT and change no bit", "[engine]") {
   for (auto job : {tiny_job(), one_pipeline()})
-    for (const Dtype dtype : {Dtype::fp64, Dtype::bf16}) {
-      CAPTURE(job.cluster.nodes, static_cast<int>(dtype));
+    for (const auto& [dtype, offloads] :
+         {std::pair{Dtype::fp64, "off"}, std::pair{Dtype::bf16, "off"},
+          std::pair{Dtype::fp64, "moments"}, std::pair{Dtype::bf16, "moments"}}) {
+      CAPTURE(job.cluster.nodes, static_cast<int>(dtype), offloads);
       job.train.dtype = dtype;
-      Cluster alone(job, {}, {}, held_by_stages), safe(job, {}, {}, held_by_all);
+      auto offloading = job;
+      offloading.scheduler.offload_encoders = offloads;
+      Cluster alone(job, {}, {}, held_by_stages), safe(offloading, {}, {}, held_by_all);
       for (Cluster* cluster : {&alone, &safe})
         for (const std::int64_t batch : {0, 1}) cluster->train(batch);
       const auto expected = alone.parameters(), found = safe.parameters();

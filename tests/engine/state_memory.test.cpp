@@ -5,6 +5,7 @@
 
 #include "engine/layout/choose_layout.hpp"
 #include "engine/setup/job_setup.hpp"
+#include "scheduler/simulate/predicted_costs.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 
@@ -71,6 +72,30 @@ TEST_CASE("what is kept on standby takes room of its device, its gradients inclu
   CHECK(safe.least() > alone.least() * 1.1);
   CHECK(safe.least() == Catch::Approx(whole.least()).margin(2));
   CHECK_THAT(safe.check(1000).error().fix, ContainsSubstring("cluster.fault_tolerance"));
+}
+
+TEST_CASE("moments in host memory take room of a device one group at a time", "[engine]") {
+  // One device has everything.
+  Case kept;
+  kept.job.cluster.local_nodes = 0;
+  kept.job.cluster.nodes = 1;
+  kept.job.cluster.device_memory_gib = 1;
+  kept.job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}}};
+  kept.plan = make_parallel_plan(prepare(kept.job).value()).value();
+  Case away = kept;
+  away.job.scheduler.offload_encoders = "moments";
+  away.plan = make_parallel_plan(prepare(away.job).value()).value();
+  scheduler::PredictionOptions options;
+  options.dtype = away.job.train.dtype;
+  const auto host = scheduler::host_states(away.plan, options).front();
+  REQUIRE(host.largest_bytes > 0);
+  REQUIRE(host.bytes > host.largest_bytes * 1.1);
+  CHECK(away.least() == Catch::Approx(kept.least() - host.bytes + host.largest_bytes).margin(4));
+  // Without memory of its own a CPU's moments are in the same one, and their copies beside them.
+  for (Case* each : {&kept, &away}) each->job.cluster.device_memory_gib = 0;
+  CHECK(away.least() == Catch::Approx(kept.least() + host.largest_bytes).margin(4));
+  for (Case* each : {&kept, &away}) each->job.cluster.device = "cuda";
+  CHECK(away.least() == Catch::Approx(kept.least() - host.bytes + host.largest_bytes).margin(4));
 }
 
 TEST_CASE("what a change of layout brings counts beside what is there", "[engine]") {

@@ -14,6 +14,7 @@
 #include "engine/state/seeded_store.hpp"
 #include "engine/state/state_transfer.hpp"
 #include "scheduler/state/state_moves.hpp"
+#include "tests/engine/apart_device.hpp"
 #include "tests/engine/failing_transport.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/scheduler/random_plans.hpp"
@@ -283,6 +284,27 @@ TEST_CASE("shards of a layer and kind lie one behind the other", "[engine]") {
   const auto* a = store.held(want[0].key).const_data_ptr<float>();
   CHECK(store.held(want[1].key).const_data_ptr<float>() == a + 32);  // At a cache line.
   CHECK_FALSE(store.held(want[2].key).is_alias_of(store.held(want[0].key)));
+}
+
+TEST_CASE("moments that are in host memory lie there, and nothing else does", "[engine]") {
+  std::vector<ParameterInfo> parameters{{"a", {2, 3}, {{ModuleId{0}, 0}}, true},
+                                        {"b", {4}, {{ModuleId{0}, 0}}, true}};
+  parameters[0].moments_in_host = true;
+  const DeviceSlot slot{NodeId{0}, 0};
+  StateStore store(slot, parameters, Dtype::bf16, apart().place);
+  StatePlacement want;
+  for (std::int32_t p = 0; p < 2; ++p)
+    for (const StateKind kind : {StateKind::value, StateKind::master, StateKind::moments})
+      want.push_back(
+          {{ParameterId{p}, kind, whole_box(parameters[static_cast<std::size_t>(p)].shape)},
+           {slot}});
+  REQUIRE(store.stage(want).ok());
+  store.settle();
+  for (const Shard& shard : want) {
+    const bool in_host =
+        shard.key.parameter == ParameterId{0} && shard.key.kind != StateKind::value;
+    CHECK(store.held(shard.key).is_cpu() == in_host);
+  }
 }
 
 TEST_CASE("state from the seed is what layers are made with", "[engine]") {

@@ -85,8 +85,14 @@ TEST_CASE("the list of parameters is that of the layers, a tied one once", "[mod
     auto all = small_model();
     all[0].freeze = true;
     all[4].config.edit<LlmConfig>().tie_word_embeddings = tied;
-    const auto graph = build_graph(all).value();
+    auto graph = build_graph(all).value();
+    for (const auto& info : list_parameters(all, graph)) CHECK_FALSE(info.moments_in_host);
+    for (const std::size_t m : std::vector<std::size_t>{0, 1, 4})
+      graph.modules[m].moments_in_host = true;
     const auto list = list_parameters(all, graph);
+    for (const auto& info : list)
+      CHECK(info.moments_in_host ==
+            (info.trains && graph.at(info.uses.front().module).moments_in_host));
     std::size_t seen = 0;
     for (const auto& module : all) {
       const ModuleId id = graph.find(module.name);

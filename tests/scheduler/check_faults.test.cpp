@@ -39,6 +39,8 @@ bool relates(const IterationPlan& iteration, const OrderRule& rule, const Action
     return later.kind == forward && key(iteration.at(earlier.delivery).destination) == key(later);
   if (earlier.kind == commit) return true;
   if (later.kind == commit) return true;
+  if (moves_state(earlier.kind) || moves_state(later.kind))
+    return later.group == earlier.group && later.stage == earlier.stage;
   if (later.kind == send) return source(later) == key(earlier);
   if (later.kind == send_gradient) return destination(later) == key(earlier);
   if (earlier.kind == receive && later.kind == forward) return destination(earlier) == key(later);
@@ -84,6 +86,9 @@ constexpr OrderRule kOrderRules[] = {
     {commit, reduce_relay},
     {commit, reduce_receive},
     {optimizer_step, commit},
+    {fetch_state, commit},
+    {optimizer_step, fetch_state},
+    {offload_state, optimizer_step},
 };
 
 TEST_CASE("what stands before something it needs is named with it, for every rule of order",
@@ -91,7 +96,8 @@ TEST_CASE("what stands before something it needs is named with it, for every rul
   for (const auto& rule : kOrderRules) {
     int planted = 0;
     for (std::uint32_t seed = 0; seed < 2000 && planted < 20; ++seed) {
-      const auto made = random_case(seed);
+      auto made = random_case(seed);
+      testing::draw_host_state(made.plan, seed);
       auto iteration = plan_iteration(made.plan, made.input).value();
       bool found = false;
       for (auto& list : iteration.actions) {

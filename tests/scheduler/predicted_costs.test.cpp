@@ -164,6 +164,32 @@ TEST_CASE("updates take a time per group and one per element", "[scheduler]") {
   CHECK(costs.optimizer_ms(StageId{0}) == Approx(3 * 0.5 + 3));
 }
 
+TEST_CASE("a group whose moments are in host memory is updated alone", "[scheduler]") {
+  auto graph = text_llm(3);  // 10, 11 and 12 elements.
+  graph.modules[0].moments_in_host = true;
+  PredictionOptions options;
+  options.speeds.optimizer_group_ms = 0.5;
+  options.speeds.optimizer_elements_per_s = 1000;
+  const auto plan =
+      add_standbys(place_by_hand(graph, {}, {2, 1}).value(), {1, Dtype::fp32}).value();
+  const auto costs = predicted_costs(plan, cost_model(graph), {}, options).value();
+  for (int stage = 0; stage < 2; ++stage) {
+    CHECK(costs.optimizer_ms(StageId{stage}) == 0);
+    CHECK(costs.standby_optimizer_ms(DeviceId{stage}) == 0);
+  }
+  for (std::size_t g = 0; g < 3; ++g)
+    for (const StageId stage : {plan.groups[g].uses.front().stage, StageId{}}) {
+      const auto elements = static_cast<double>(10 + g);
+      CHECK(costs.moment_bytes(GroupId{g}, stage) == elements * 8);
+      CHECK(costs.group_optimizer_ms(GroupId{g}, stage) == Approx(0.5 + elements));
+    }
+  Action step;
+  step.kind = ActionKind::optimizer_step;
+  step.stage = plan.groups[2].uses.front().stage;
+  step.group = GroupId{2};
+  CHECK(costs.update_ms(step, DeviceId{0}) == Approx(12.5));
+}
+
 TEST_CASE("a standby holder keeps and updates what the stage does", "[scheduler]") {
   // Two layers on two nodes, each kept by the other node too; one of another model is frozen.
   for (const bool frozen : {false, true})

@@ -217,4 +217,11 @@ inline RandomCase random_case(std::uint32_t seed) {
   return result;
 }
 
+/// Some modules' moments are in host memory, of whatever kind the modules are.
+inline void draw_host_state(ParallelPlan& plan, std::uint32_t seed) {
+  std::mt19937 hosts(seed + 6'000'000);
+  for (auto& module : plan.model.modules)
+    module.moments_in_host = !module.freeze && draw(hosts, 0, 1) == 1;
+}
+
 }  // namespace troupe::scheduler::testing

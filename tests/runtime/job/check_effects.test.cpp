@@ -178,6 +178,7 @@ TEST_CASE("encoders that keep nothing have nothing to offload", "[job]") {
   const std::vector<std::string> offloads{"scheduler.schedule=dip",
                                           "scheduler.offload_encoders=activations"};
   CHECK(warnings(kSmallJob, offloads).empty());
+  CHECK(warnings(kSmallJob, {"scheduler.offload_encoders=moments"}).empty());
   auto frozen = offloads;
   frozen.insert(frozen.end(),
                 {"modules.vision.freeze=true", "modules.vision_projector.freeze=true"});

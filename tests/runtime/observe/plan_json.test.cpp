@@ -35,6 +35,14 @@ TEST_CASE("an llm that attends by modality is read back, a causal one says nothi
   CHECK(parse_plan(json.dump()).value().plan == testing::example_plan());
 }
 
+TEST_CASE("whose moments are in host memory is read back, others' plans say nothing of it",
+          "[observe]") {
+  auto plan = testing::example_plan();
+  CHECK_FALSE(Json::parse(plan_json(plan, 3))["modules"].front().contains("moments_in_host"));
+  plan.model.modules.front().moments_in_host = true;
+  CHECK(parse_plan(plan_json(plan, 3)).value().plan == plan);
+}
+
 TEST_CASE("the order of a sum is read back; older plans say nothing of it and are chains",
           "[observe][errors]") {
   auto plan = testing::example_plan();

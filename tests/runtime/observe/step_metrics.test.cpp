@@ -35,6 +35,7 @@ TEST_CASE("host memory is told of by steps that had something there", "[observe]
   auto metrics = example();
   CHECK_FALSE(Json::parse(metrics_line(metrics)).contains("offloaded_bytes"));
   metrics.offloaded_bytes = Bytes{40};
+  CHECK(Json::parse(metrics_line(metrics))["moved_to_host_bytes"] == 0);  // It was discarded.
   metrics.moved_to_host_bytes = Bytes{100};
   const auto json = Json::parse(metrics_line(metrics));
   CHECK(json["offloaded_bytes"] == 40);

@@ -79,6 +79,8 @@ TEST_CASE("only forward, backward and recompute count as compute", "[observe]") 
   CHECK(time_kind(ActionKind::send) == TimeKind::transfer);
   CHECK(time_kind(ActionKind::offload) == TimeKind::offload);
   CHECK(time_kind(ActionKind::fetch) == TimeKind::offload);
+  CHECK(time_kind(ActionKind::fetch_state) == TimeKind::offload);
+  CHECK(time_kind(ActionKind::offload_state) == TimeKind::offload);
   CHECK(time_kind(ActionKind::receive) == TimeKind::wait);
   CHECK(time_kind(ActionKind::commit) == TimeKind::wait);
 }
