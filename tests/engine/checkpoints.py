@@ -145,6 +145,23 @@ def the_same_layout_goes_on_to_the_bit(bench):
             expect(steps_of(bench.path(back) / "superseded", "metrics-1.jsonl") == [4, 5, 6], "superseded steps")
 
 
+def moments_in_host_memory_go_on_to_the_bit(bench):
+    """They are saved from where they lie, and read to where the job that goes on has them."""
+    for dtype in ("fp64", "bf16"):
+        words = [*LAYOUTS["standby"], f"train.dtype={dtype}"]
+        whole = f"whole-moments-{dtype}"
+        bench.train(whole, *words, f"checkpoint.every_steps={SAVED}", "scheduler.offload_encoders=moments")
+        for what in ("moments", "off"):
+            back = f"back-{what}-{dtype}"
+            bench.back_to(whole, back)
+            output = bench.train(back, *words, f"checkpoint.every_steps={SAVED}", f"scheduler.offload_encoders={what}")
+            expect(f"going on after step {SAVED}" in output, f"it did not go on:\n{output[:600]}")
+            same_bits(bench.path(whole), bench.path(back))
+            expect_continued(bench.path(whole), bench.path(back))
+            moved = [line.get("moved_to_host_bytes", 0) > 0 for line in read_lines(bench.path(back) / "metrics.jsonl")]
+            expect(moved == [True] * SAVED + [what == "moments"] * (STEPS - SAVED), f"moments were moved in steps {moved}")
+
+
 def random_pairs_of_layouts(bench):
     draw = random.Random(SEED)
     names = list(LAYOUTS)
@@ -500,7 +517,7 @@ def first_values_come_from_another_job(bench):
     expect("which the module has no place for" in output, output[:900])
 
 
-CASES = [the_same_layout_goes_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on, what_was_learned_goes_on,
+CASES = [the_same_layout_goes_on_to_the_bit, moments_in_host_memory_go_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on, what_was_learned_goes_on,
          data_that_grew_are_taken_up_at_the_next_epoch,
          a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
          a_job_that_begins_has_no_checkpoints_yet, what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,

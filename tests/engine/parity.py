@@ -112,8 +112,8 @@ CASES = {
     **{name: (overrides, "all", 3) for name, overrides in parity_vocabulary.CASES.items()},
     # Layers run forward again in their backward.
     **{name: (overrides, "all", 5) for name, overrides in parity_recompute.CASES.items()},
-    # Encoders' activations are in host memory between the phases.
-    **{name: (overrides, "all", 5) for name, overrides in parity_offload.CASES.items()},
+    # Encoders' activations are in host memory between the phases, or their moments but for the update.
+    **{name: (overrides, "all", parity_offload.STEPS.get(name, 5)) for name, overrides in parity_offload.CASES.items()},
     # Rows of media see their own picture or sound alone.
     **{f"modality-{name}": ([*MODALITY, *overrides], samples, steps)
        for name, (overrides, samples, steps) in {
@@ -157,6 +157,8 @@ CASES = {
            ("standby", STANDBY["standby-one-pipeline"][0], STANDBY["standby-one-pipeline"][1]),
            ("exchange", parity_exchange.CASES["exchange-3-2-1f1b-all"], 5),
            ("offload", parity_offload.CASES["offload-4-4-all"], 5),
+           ("offload-both", parity_offload.CASES["offload-both-4-4"], 5),
+           ("offload-moments-standby", parity_offload.CASES["offload-moments-standby"], 5),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], CHANGING_STEPS)]},
     **{f"apart-{name}": ([APART, *overrides], samples, steps)
        for name, overrides, samples, steps in [
@@ -171,6 +173,9 @@ CASES = {
            ("standby", STANDBY["standby-one-pipeline"][0], "all", STANDBY["standby-one-pipeline"][1]),
            ("exchange", parity_exchange.CASES["exchange-3-2-1f1b-all"], "all", 5),
            ("offload", parity_offload.CASES["offload-4-4-all"], "all", 5),
+           ("offload-both", parity_offload.CASES["offload-both-4-4"], "all", 5),
+           ("offload-moments-bf16", parity_offload.CASES["offload-moments-bf16"], "all", 3),
+           ("offload-moments-layouts", parity_offload.CASES["offload-moments-layouts"], "all", CHANGING_STEPS),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], "all", CHANGING_STEPS)]},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
@@ -187,7 +192,7 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 # Cases of one kind, and how many of them a run draws. Names that no family has are of every run.
 FAMILIES = {
     "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
-    "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "offload": (list(parity_offload.CASES), 2), "replicas": (list(parity_replicas.CASES), 4),
+    "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "offload": (list(parity_offload.CASES), 3), "replicas": (list(parity_replicas.CASES), 4),
     "sources-all": (list(parity_sources.CASES), 1), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
     "boundary": (list(parity_boundary.CASES), 2),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
@@ -521,10 +526,10 @@ def run_case(bench, name, steps):
         same_bits(pipelined, keeping, "with and without recomputing")
         if faults := parity_recompute.faults_of_memory(pipelined, case.train("plain", parity_recompute.KEEPING)):
             raise Failure("\n".join(faults))
-    if parity_offload.OFFLOAD in overrides:
+    if {parity_offload.OFFLOAD, parity_offload.MOMENTS, parity_offload.BOTH} & set(overrides):
         keeping = case.train("keeping", parity_offload.KEEPING)
         same_bits(pipelined, keeping, "with and without offloading")
-        if faults := parity_offload.faults_of_offload(pipelined, keeping, name):
+        if faults := parity_offload.faults_of_offload(pipelined, keeping, name, overrides):
             raise Failure("\n".join(faults))
     if name in ALONE_TOO:
         same_bits(pipelined, case.train("alone", "cluster.fault_tolerance=0"), "with and without standby holders")

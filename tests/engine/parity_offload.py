@@ -1,5 +1,6 @@
-"""Cases of parity.py whose encoders' activations are in host memory between the phases (`scheduler.offload_encoders`), and what
-their runs must show: the bits of a run that keeps them, bytes that went and came back, and less on the devices."""
+"""Cases of parity.py whose encoders have activations in host memory between the phases, or moments but for their update
+(`scheduler.offload_encoders`), and what their runs must show: the bits of a run that keeps them, bytes that went and came back,
+and less on the devices."""
 
 import collections
 import json
@@ -8,9 +9,14 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from parity_exchange import FREEZING, WINDOW, colocated
+from parity_layouts import CHANGING, CHANGING_STEPS
+from parity_standby import STANDBY
 from recorded_runs import read_lines
 
 OFFLOAD, KEEPING = "scheduler.offload_encoders=activations", "scheduler.offload_encoders=off"
+MOMENTS, BOTH = "scheduler.offload_encoders=moments", "scheduler.offload_encoders=both"
+# Bytes of an element's master and moments.
+MOMENT_BYTES = {"train.dtype=fp64": 16, "train.dtype=bf16": 12}
 THREE_PHASE = ["scheduler.schedule=three-phase", OFFLOAD]
 LAYOUTS = {"4-4": colocated(1), "4-2": colocated(2)}
 LESS = 0.9  # At most so much of what is held without; where the llm's part is as large as the encoders', there is less to gain.
@@ -25,6 +31,20 @@ CASES["offload-dip-cut"] = ["train.dtype=fp64", "scheduler.schedule=dip", OFFLOA
 CASES["offload-recomputed"] = ["train.dtype=fp64", *LAYOUTS["4-4"], *THREE_PHASE, "train.recompute=true"]
 CASES["offload-bf16"] = ["train.dtype=bf16", *LAYOUTS["4-4"], *THREE_PHASE]
 CASES["offload-nothing-kept"] = ["train.dtype=fp64", *LAYOUTS["4-4"], *THREE_PHASE, *ALL_FROZEN]
+# Cases of moments, which wait for no phases, and how many steps they take where these are not five.
+CASES |= {
+    "offload-moments-pipelines": ["train.dtype=fp64", MOMENTS],
+    "offload-moments-bf16": ["train.dtype=bf16", *LAYOUTS["4-4"], "scheduler.schedule=three-phase", MOMENTS],
+    "offload-moments-4-2-exchange": ["train.dtype=fp64", *LAYOUTS["4-2"], "scheduler.schedule=three-phase",
+                                     "balancer.exchange=per-phase", MOMENTS],
+    "offload-moments-zero-bubble-encoders": ["train.dtype=fp64", "scheduler.schedule=zero-bubble", *FREEZING["encoders"], MOMENTS],
+    "offload-moments-frozen": ["train.dtype=fp64", *ALL_FROZEN, MOMENTS],
+    "offload-moments-standby": [*STANDBY["standby-spare-tied"][0], MOMENTS],
+    "offload-moments-standby-layouts": [*STANDBY["standby-layouts"][0], MOMENTS],
+    "offload-moments-layouts": [*CHANGING, MOMENTS],
+    "offload-both-4-4": ["train.dtype=fp64", *LAYOUTS["4-4"], "scheduler.schedule=three-phase", BOTH],
+    "offload-both-bf16": ["train.dtype=bf16", *LAYOUTS["4-4"], "scheduler.schedule=three-phase", BOTH]}
+STEPS = {"offload-moments-standby-layouts": STANDBY["standby-layouts"][1], "offload-moments-layouts": CHANGING_STEPS}
 
 
 def moves_of(run):
@@ -35,12 +55,60 @@ def moves_of(run):
     for event in sorted(events, key=lambda event: event["ts"]):
         found = event["args"]
         moves[event["pid"], event["tid"], found["step"]].append(
-            (found["kind"], found["stage_id"], found.get("microbatch"), found.get("part", 0), found.get("bytes", 0)))
+            (found["kind"], found.get("stage_id"), found.get("microbatch"), found.get("part", 0), found.get("bytes", 0)))
     return moves
 
 
-def faults_of_moves(run):
-    """What goes to host memory comes back, as many bytes, between the forward and the backward of its part."""
+def updates_of(run):
+    """Per device and step what its trace says behind commit, in order: (kind, group or nothing, bytes)."""
+    with open(run / "trace.json", encoding="utf-8") as file:
+        events = [event for event in json.load(file) if event.get("cat") in ("update", "offload")]
+    updates = collections.defaultdict(list)
+    for event in sorted(events, key=lambda event: event["ts"]):
+        found = event["args"]
+        if found["kind"] in ("fetch_state", "optimizer_step", "offload_state"):
+            updates[event["pid"], event["tid"], found["step"], found["epoch_number"]].append(
+                (found["kind"], found.get("group"), found.get("bytes", 0)))
+    return updates
+
+
+def elements_in_host(run):
+    """{epoch number: {group: elements}} of groups whose moments must be in host memory: what trains in encoders and projectors."""
+    plans = [json.loads(path.read_text(encoding="utf-8")) for path in run.glob("plan*.json")]
+    return {plan["epoch_number"]: {layer["name"]: layer["parameter_elements"] for module in plan["modules"]
+                                   if module["kind"] != "llm" and not module["freeze"] for layer in module["layers"]
+                                   if layer["parameter_elements"]} for plan in plans}
+
+
+def faults_of_moments(run, overrides):
+    """Moments of encoders come before their update and go back behind it, all of their bytes, one group at a time; no others move.
+    Returns with the faults bytes that went, and the most that one device has there."""
+    faults, moved, most, wanted = [], 0, 0, elements_in_host(run)
+    each = next(count for dtype, count in MOMENT_BYTES.items() if dtype in overrides)
+    seen = collections.defaultdict(set)
+    for place, actions in updates_of(run).items():
+        groups, here = wanted[place[3]], None
+        for kind, group, count in actions:
+            if kind == "optimizer_step" and group is None:
+                continue
+            if group not in groups or (kind != "optimizer_step" and count != each * groups[group]):
+                faults.append(f"{place}: {kind} of {group}, {count} bytes")
+            if (here is None) != (kind == "fetch_state") or here not in (None, group):
+                faults.append(f"{place}: {kind} of {group} while {here} is there")
+            here = group if kind == "fetch_state" else None if kind == "offload_state" else here
+            seen[place[2:]].add(group)
+        went = [count for kind, _, count in actions if kind == "offload_state"]
+        moved, most = moved + sum(went), max(most, sum(went))
+        if here is not None:
+            faults.append(f"{place}: {here} never went back")
+    faults += [f"step {step}: moments of {sorted(wanted[epoch] - groups)} never came" for (step, epoch), groups in seen.items()
+               if wanted[epoch].keys() - groups]
+    return faults, moved, most
+
+
+def faults_of_moves(run, beside=(0, 0)):
+    """What goes to host memory comes back, as many bytes, between the forward and the backward of its part. `beside`: bytes of
+    moments that went, and that a device has there."""
     faults, moved, most = [], 0, 0
     for place, actions in moves_of(run).items():
         away, held = {}, 0
@@ -64,14 +132,24 @@ def faults_of_moves(run):
             faults.append(f"{place}: {len(away)} parts never came back")
     lines = read_lines(run / "metrics.jsonl")
     told, peak = sum(line.get("moved_to_host_bytes", 0) for line in lines), max(line.get("offloaded_bytes", 0) for line in lines)
-    if (told, peak) != (moved, most):
-        faults.append(f"the trace has {moved} bytes moved and {most} at a time, the metrics {told} and {peak}")
+    # Where activations move as well all devices have as many moments there.
+    if (told, peak) != (moved + beside[0], most + beside[1]):
+        faults.append(f"the trace has {moved} + {beside[0]} bytes moved and {most} + {beside[1]} at a time, "
+                      f"the metrics {told} and {peak}")
     return faults[:6], moved
 
 
-def faults_of_offload(run, plain, name):
+def faults_of_offload(run, plain, name, overrides):
     """Of a run and of one of the same job that keeps everything on its devices."""
-    faults, moved = faults_of_moves(run)
+    faults, beside = [], (0, 0)
+    if {MOMENTS, BOTH} & set(overrides):
+        faults, *beside = faults_of_moments(run, overrides)
+        if (beside[0] > 0) == (name == "offload-moments-frozen"):
+            faults.append(f"{beside[0]} bytes of moments went to host memory")
+    more, moved = faults_of_moves(run, beside)
+    faults += more
+    if MOMENTS in overrides:
+        return faults[:6] + ([f"{moved} bytes of activations were moved"] if moved else [])
     held, whole = (max(line["activation_bytes"] for line in read_lines(of / "metrics.jsonl")) for of in (run, plain))
     if name == "offload-nothing-kept":
         return faults + ([f"{moved} bytes were moved"] if moved else [])
