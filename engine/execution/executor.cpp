@@ -117,6 +117,7 @@ Result<bool> Executor::is_ready(const Action& action) {
     case ActionKind::reduce_relay:
     case ActionKind::reduce_receive: return mailbox_.arrived(arrivals_of(action));
     case ActionKind::commit: return is_decided();
+    case ActionKind::fetch_state: return have_gone();
     case ActionKind::optimizer_step: return may_update();
     default: return true;
   }

@@ -157,6 +157,7 @@ class Executor : private Viewer {
   Work take_sums(const Action& action);
   Work move_activations(const Action& action);
   Work move_state(const Action& action);
+  bool have_gone() const;
   void put_back_state();
   Bytes bytes_in_host() const;
   Bytes held_by_stages() const;

@@ -1,5 +1,7 @@
 // Moments that are in host memory but for their update: how they come to the device and go back.
 
+#include <algorithm>
+
 #include "engine/execution/executor.hpp"
 #include "runtime/vocabulary/host_state.hpp"
 
@@ -28,6 +30,14 @@ Executor::Work Executor::move_state(const Action& action) {
     outcome.moved = comes ? state.fetch_state(device_) : state.offload_state(device_);
     return Done{};
   };
+}
+
+/// Whether moments that went before have left the device. An accelerator's work is launched ahead
+/// of what it computes: those of all groups would be there.
+bool Executor::have_gone() const {
+  return std::none_of(in_flight_.begin(), in_flight_.end(), [](const InFlight& flying) {
+    return flying.action != nullptr && flying.action->kind == ActionKind::offload_state;
+  });
 }
 
 /// Of a step that is given up behind COMMIT: a holder must not be left without what an update has

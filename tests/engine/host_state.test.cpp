@@ -6,6 +6,8 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <vector>
 
 #include "runtime/vocabulary/host_state.hpp"
@@ -127,7 +129,13 @@ struct GivenUp {
     REQUIRE(cluster.advance_to(Progress::committing).ok());
     cluster.decide(cluster.outcome().decision);
     left = actions;
-    REQUIRE(cluster.executor(0).advance().value() == Progress::yielded);
+    auto progress = cluster.executor(0).advance();
+    for (int round = 0; round < 100'000 && progress.value() == Progress::waiting; ++round) {
+      ++left;  // The action that waits was asked for and has not run.
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      progress = cluster.executor(0).advance();
+    }
+    REQUIRE(progress.value() == Progress::yielded);
     REQUIRE(cluster.executor(0).abandon().ok());
   }
 
@@ -137,6 +145,22 @@ struct GivenUp {
     return job;
   }
 };
+
+TEST_CASE("moments come when those before them have left the device", "[engine]") {
+  auto job = tiny_job_with("moments");
+  job.debug.delayed_device_ms = 10;  // Launching takes a small part of it.
+  int asked = 0;
+  Cluster cluster(job, {}, [&](ExecutorOptions& options) {
+    if (options.device == DeviceId{0}) options.yields = [&asked] { return ++asked < 0; };
+  });
+  cluster.begin(0);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());
+  cluster.decide(cluster.outcome().decision);
+  asked = 0;
+  REQUIRE(cluster.executor(0).advance().value() == Progress::waiting);
+  CHECK(asked == 5);  // Commit; those of one group come, are updated and go; the next ones wait.
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+}
 
 TEST_CASE("moments that came for an update go back though the step is given up",
           "[engine][recovery]") {
