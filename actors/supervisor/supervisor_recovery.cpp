@@ -95,7 +95,7 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   state.stopping.failed_step = 0;
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
   finish_ended_steps(self);  // Who is left may have been waiting for it alone.
-  go_on_stopping(self);
+  if (!state.saves.running) go_on_stopping(self);
 }
 
 void do_without_holder(Self self, NodeId lost, const std::string& what) {

@@ -49,10 +49,10 @@ TEST_CASE("a node that falls silent is lost, and nobody waits for it", "[actors]
 }
 
 TEST_CASE("a node that falls silent while it opens its data is lost", "[actors][errors]") {
-  Head head;
+  Head head(2, [](job::Job& job) { job.cluster.local_nodes = 2; });
   head.resources.setup.job.cluster.heartbeat_timeout_s = 1;
-  head.join("host");
-  head.join("host");
+  head.join("host", 0);
+  head.join("host", 1);
   head.pass(800ms, {});
   CHECK_FALSE(head.ended);
   CHECK(head.seen[0].alive >= 1);  // It hears of the supervisor too.
