@@ -26,6 +26,19 @@ bool has_state(const NodeState& state) {
   return state.is_open && state.resources->epoch_number > 0;
 }
 
+/// Whether the head's process started this node, as the next one's starts one of its own.
+bool is_local(const NodeState& state) {
+  return state.welcome->node.value < state.resources->setup.job.cluster.local_nodes;
+}
+
+/// Whether there is anything to wait for: a head that takes up what this node has; without state,
+/// one that is only silent, or lets this node join anew.
+bool may_wait(const NodeState& state, bool is_gone) {
+  return state.is_open && state.start.find_head &&
+         state.resources->setup.job.cluster.head_timeout_s > 0 &&
+         (has_state(state) || !is_gone || !is_local(state));
+}
+
 /// Whether no step that was decided is still being finished.
 bool is_at_rest(const NodeState& state) {
   return state.verdicts.empty() || state.verdicts.back().note.step <= state.progress.step;
@@ -160,24 +173,26 @@ void connection_ended(Self self, const caf::actor_addr& source) {
 
 void head_lost(Self self, const std::string& why, bool is_gone) {
   auto& state = self->state;
+  if (!may_wait(state, is_gone))
+    return end_node(self,
+                    {1, "node " + std::to_string(state.welcome->node.value) + " ends: " + why});
   if (state.lost_head) {
     state.lost_head->is_gone |= is_gone;
     return;
   }
-  const double timeout_s = has_state(state) ? state.resources->setup.job.cluster.head_timeout_s : 0;
-  if (timeout_s <= 0 || !state.start.find_head)
-    return end_node(self,
-                    {1, "node " + std::to_string(state.welcome->node.value) + " ends: " + why});
+  const double timeout_s = state.resources->setup.job.cluster.head_timeout_s;
   state.lost_head.emplace();
   state.lost_head->until = self->clock().now() + seconds(timeout_s) + turn_of(state);
   state.lost_head->why = why;
   state.lost_head->is_gone = is_gone;
+  const std::string what =
+      has_state(state) ? "its nodes keep the state of step " + std::to_string(state.progress.step) +
+                             " for " + seconds_text(timeout_s) + ": troupe train --resume " +
+                             state.welcome->run_folder + " goes on"
+                       : "this node, which has no state yet, waits " + seconds_text(timeout_s) +
+                             " for it or for the next one";
   if (state.start.tell_of_loss)
-    state.start.tell_of_loss(why + "; its nodes keep the state of step " +
-                                 std::to_string(state.progress.step) + " for " +
-                                 seconds_text(timeout_s) + ": troupe train --resume " +
-                                 state.welcome->run_folder + " goes on",
-                             is_first(state));
+    state.start.tell_of_loss(why + "; " + what, has_state(state) && is_first(state));
   search(self);
 }
 
@@ -191,7 +206,8 @@ void head_found(Self self, const caf::strong_actor_ptr& found) {
   if (!state.lost_head || !found) return;
   const auto own = caf::actor_cast<caf::strong_actor_ptr>(state.supervisor);
   // The one that is only silent goes on by itself, or is replaced.
-  if (found == own && !state.lost_head->is_gone) return search(self);
+  if (found == own && (!state.lost_head->is_gone || !has_state(state))) return search(self);
+  if (!has_state(state)) return end_node(self, {kResumable, state.lost_head->why, true, {}, 1});
   state.lost_head->found = found;
   ask(self);
 }
@@ -199,7 +215,7 @@ void head_found(Self self, const caf::strong_actor_ptr& found) {
 void watch_for_head(Self self) {
   auto& state = self->state;
   if (!state.lost_head || self->clock().now() <= state.lost_head->until) return;
-  if (!state.lost_head->saves && state.start.save_as_head) {
+  if (!state.lost_head->saves && state.start.save_as_head && has_state(state)) {
     state.lost_head->saves = true;
     state.lost_head->until += kSaveTime;
     state.start.save_as_head();
