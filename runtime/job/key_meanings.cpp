@@ -16,8 +16,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"job.run_dir", "Folder that everything is written to; relative to the current directory.",
      "runs/NAME OF THE JOB"},
     {"plugins.libraries",
-     "Families, policies and data formats of your own, loaded on every node before modules "
-     "are read (`troupe new`)."},
+     "Families, stages, policies, schedules, data formats and observers of your own, loaded on "
+     "every node before modules are read (`troupe new`)."},
 
     {"modules.NAME.kind",
      "An encoder makes rows of pictures or sound, a projector takes them to the "
