@@ -50,7 +50,7 @@ std::vector<EndedChild> LocalNodes::reap() {
   std::erase_if(children_, [&](const Child& child) {
     int status = 0;
     if (waitpid(child.pid, &status, WNOHANG) != child.pid) return false;
-    ended.push_back({child.pid, describe(status)});
+    ended.push_back({child.pid, describe(status), WIFSIGNALED(status) ? WTERMSIG(status) : 0});
     return true;
   });
   return ended;

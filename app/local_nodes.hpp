@@ -22,6 +22,7 @@ namespace troupe::app {
 struct EndedChild {
   pid_t pid = 0;
   std::string how;  ///< "exited with code 1", "was killed by signal 9 (Killed)".
+  int signal = 0;   ///< Which one; 0: it exited.
 };
 
 class LocalNodes {

@@ -90,7 +90,7 @@ Watched watch(std::future<JobEnd>& ended, const SupervisorActor& supervisor, Loc
         if (signal == SIGUSR1) caf::anon_send(supervisor, save_atom::value);
         for (const EndedChild& child : nodes.reap())
           caf::anon_send(supervisor, exited_atom::value, static_cast<std::int32_t>(child.pid),
-                         child.how);
+                         child.how, static_cast<std::int32_t>(child.signal));
       });
   if (unheard == 0) return {ended.get(), told};
   nodes.kill_all();

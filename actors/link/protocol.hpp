@@ -40,6 +40,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveOrder))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveReport))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::ControlRequest))
 CAF_ADD_TYPE_ID(troupe, (troupe::engine::StepVerdict))
+CAF_ADD_TYPE_ID(troupe, (troupe::engine::FailedWork))
 
 CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
 CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
@@ -75,8 +76,7 @@ void add_messages(caf::actor_system_config& config);
 using SupervisorActor = caf::typed_actor<
     // A node wants to join, at any time. From the welcome on it hears of the job's end, and shows
     // that it lives.
-    // Errors (texts of the reply's error: why, and the fix): the job is full or ends, the wanted id
-    // is taken, another build.
+    // Errors (the reply's texts: why, and the fix): it is full or ends, the id is taken, the build.
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
@@ -94,18 +94,19 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<failed_atom, NodeId, Error>,
     // A node cannot go on in this configuration; of an older one it means nothing any more.
     caf::reacts_to<failed_atom, NodeId, EpochNumber, Error>,
+    // A stage threw at a node: of an older configuration, the same.
+    caf::reacts_to<NodeId, engine::FailedWork>,
     // The scheduler has planned the next batch (head only).
     caf::reacts_to<PlannedBatchPtr>,
-    // The scheduler has seen samples, and knows how pipelines of other sizes would be cut (head
-    // only).
+    // The scheduler has seen how pipelines of other sizes would be cut (head only).
     caf::reacts_to<TemplateSetPtr>,
     // The scheduler or the recorder cannot go on (head only).
     caf::reacts_to<failed_atom, Error>,
     // Peers that missed each other in this configuration have had time to be explained (from
     // itself).
     caf::reacts_to<failed_atom, EpochNumber, Error>,
-    // A local node process has ended: its pid and how (head only).
-    caf::reacts_to<exited_atom, std::int32_t, std::string>,
+    // A local node process has ended: its pid, how, and by which signal; 0: by none (head only).
+    caf::reacts_to<exited_atom, std::int32_t, std::string, std::int32_t>,
     // A signal asks to end the job (head only). A second one ends it at once.
     caf::reacts_to<stop_atom, std::int32_t>,
     // The job's owner asks or orders something (`troupe ctl`): a line of JSON for the status, else
@@ -219,7 +220,7 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<fetched_atom, std::int32_t, EpochNumber>,
     caf::reacts_to<applied_atom, std::int32_t, EpochNumber>, caf::reacts_to<engine::BatchReport>,
     caf::reacts_to<Offers>, caf::reacts_to<SaveReport>, caf::reacts_to<failed_atom, Error>,
-    caf::reacts_to<failed_atom, EpochNumber, Error>>;
+    caf::reacts_to<failed_atom, EpochNumber, Error>, caf::reacts_to<engine::FailedWork>>;
 
 /// Decodes a node's share of batches on the loader's threads.
 using LoaderActor = caf::typed_actor<

@@ -35,14 +35,27 @@ EpochNumber own_epoch(const ExecutorState& state) {
   return state.configuration ? state.configuration->epoch_number : 0;
 }
 
-void fail(Self self, Error error) {
-  auto& state = self->state;
+/// Runs nothing any more in this layout. Returns whether that is a failure: what a newer layout has
+/// ended is none; the word of it is on its way.
+bool give_up(ExecutorState& state) {
   state.running = false;
   state.is_lacking |= state.transfer.has_value();
   state.transfer.reset();
-  // What a newer layout has ended is no failure; the word of it is on its way.
-  if (state.resources->wanted_epoch > own_epoch(state)) return;
-  self->send(state.node, failed_atom::value, own_epoch(state), std::move(error));
+  return state.resources->wanted_epoch <= own_epoch(state);
+}
+
+void fail(Self self, Error error) {
+  auto& state = self->state;
+  if (give_up(state))
+    self->send(state.node, failed_atom::value, own_epoch(state), std::move(error));
+}
+
+/// Of what a stage throws the supervisor hears where, too: other nodes may do better.
+void fail_step(Self self, Error error) {
+  auto& state = self->state;
+  auto thrown = state.executor->take_thrown();
+  if (!thrown) return fail(self, std::move(error));
+  if (give_up(state)) self->send(state.node, std::move(*thrown));
 }
 
 /// This device's number in the layout; invalid where the layout does without it.
@@ -190,13 +203,13 @@ void advance(Self self) {
     if (!state.running) {
       if (state.queue.empty()) return;
       auto begun = state.executor->begin(state.queue.front(), state.resources->samples);
-      if (!begun.ok()) return fail(self, begun.error());
+      if (!begun.ok()) return fail_step(self, begun.error());
       state.queue.pop();
       state.running = true;
       state.prepared_sent = false;
     }
     auto progress = state.executor->advance();
-    if (!progress.ok()) return fail(self, progress.error());
+    if (!progress.ok()) return fail_step(self, progress.error());
     if (progress.value() == engine::Progress::waiting) return;
     if (progress.value() == engine::Progress::yielded)
       return self->send(self, wake_atom::value, std::make_shared<std::atomic<bool>>(false));

@@ -367,6 +367,9 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
         self->send(self->state.supervisor, failed_atom::value, self->state.resources->node, epoch,
                    error);
       },
+      [self](const engine::FailedWork& failed) {
+        self->send(self->state.supervisor, self->state.resources->node, failed);
+      },
   };
 }
 

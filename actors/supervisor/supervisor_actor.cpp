@@ -73,8 +73,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](failed_atom, const Error& error) {
         fail(self, self->state.lost_while_collected.value_or(error));
       },
-      [self](exited_atom, std::int32_t pid, const std::string& how) {
-        process_exited(self, pid, how);
+      [self](NodeId id, const engine::FailedWork& failed) { work_failed(self, id, failed); },
+      [self](exited_atom, std::int32_t pid, const std::string& how, std::int32_t signal) {
+        process_exited(self, pid, how, signal);
       },
       [self](stop_atom, std::int32_t signal) { stop(self, signal); },
       [self](control_atom, const ControlRequest& request) { return control(self, request); },

@@ -1,6 +1,10 @@
 #include "actors/supervisor/supervisor_end.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_gather.hpp"
@@ -23,10 +27,65 @@ using NodePhase = Member::Phase;
 /// say more than the peers that missed it.
 constexpr auto kReasonTimeout = std::chrono::milliseconds(300);
 
+std::string end_text(const Membership& members, NodeId node) {
+  const std::string& how = members[node].how_ended;
+  return how.empty() ? "the connection to it was lost" : how;
+}
+
 std::string loss_text(const Membership& members, NodeId node) {
-  return describe(members, node) + " was lost: " +
-         (members[node].how_ended.empty() ? "the connection to it was lost"
-                                          : members[node].how_ended);
+  return describe(members, node) + " was lost: " + end_text(members, node);
+}
+
+bool has_device(const RunningStep& step, const ParallelPlan& plan, NodeId node) {
+  return std::any_of(step.waiting_for.begin(), step.waiting_for.end(),
+                     [&](DeviceId device) { return plan.devices[device.index()].node == node; });
+}
+
+/// Samples that a node's stages compute in a step.
+std::set<std::string> samples_at(const IterationPlan& iteration, const ParallelPlan& plan,
+                                 NodeId node) {
+  std::set<std::string> ids;
+  // Where all samples were bad there are no lists.
+  for (std::size_t device = 0; device < iteration.actions.size(); ++device) {
+    if (plan.devices[device].node != node) continue;
+    for (const Action& action : iteration.actions[device])
+      if (action.kind == ActionKind::forward)
+        for (const std::int32_t unit :
+             samples_of(plan, iteration, action.stage, action.microbatch, action.part))
+          ids.insert(iteration.sample(unit).id);
+  }
+  return ids;
+}
+
+/// The loss of a node in the step that it runs; none: it runs none, waits for the word on it, or
+/// has no samples there, so that no step is to blame.
+std::optional<StepFailure> failure_at(const SupervisorState& state, NodeId node, FailureKind kind) {
+  if (state.job.phase() != Phase::training || !state.job.bears_losses()) return std::nullopt;
+  const ParallelPlan& plan = state.configuration.plan;
+  for (const RunningStep& step : state.job.loop.under_way()) {
+    const bool is_at_it = has_device(step, plan, node);
+    if (step.outcome && !is_at_it) continue;  // It is done with it, and runs the next one.
+    if (step.outcome || !is_at_it) return std::nullopt;
+    StepFailure failure{kind, step.votes.step(), state.job.members.generation(), node};
+    failure.who = describe(state.job.members, node);
+    failure.said = end_text(state.job.members, node);
+    failure.samples = samples_at(step.batch->iteration, plan, node);
+    if (failure.samples.empty()) return std::nullopt;
+    return failure;
+  }
+  return std::nullopt;
+}
+
+/// Ends the job where this node is one of those that the same step ends. Returns whether it does.
+bool ends_by_its_step(Self self, NodeId node, FailureKind kind) {
+  auto& state = self->state;
+  auto failure = failure_at(state, node, kind);
+  if (!failure) return false;
+  const auto again = state.failures.add(std::move(*failure));
+  if (!again) return false;
+  state.job.members.gone(node);
+  fail(self, *again);
+  return true;
 }
 
 /// Whether the recorder collects the last tensors, so that no node has anything left to say.
@@ -127,7 +186,7 @@ void stop(Self self, std::int32_t signal) {
   if (!state.job.is_stopping()) begin_stop(self, "stopped by " + signal_name(signal), 128 + signal);
 }
 
-void node_lost(Self self, NodeId id) {
+void node_lost(Self self, NodeId id, FailureKind kind) {
   auto& state = self->state;
   const Member& node = state.job.members[id];
   switch (state.job.kind_of_loss(id)) {
@@ -139,6 +198,7 @@ void node_lost(Self self, NodeId id) {
           self, id, node.how_ended.empty() ? "the connection to it was lost" : node.how_ended);
     case LossKind::member: break;
   }
+  if (ends_by_its_step(self, id, kind)) return;
   const std::string what = loss_text(state.job.members, id);
   // The head starts its own once; in the place of another one somebody may still come.
   if (state.job.phase() == Phase::joining && !state.job.is_stopping() &&
@@ -171,7 +231,7 @@ void node_lost(Self self, NodeId id) {
   state.lost_while_collected = error;
 }
 
-void process_exited(Self self, std::int32_t pid, const std::string& how) {
+void process_exited(Self self, std::int32_t pid, const std::string& how, std::int32_t signal) {
   auto& state = self->state;
   for (std::size_t i = 0; i < state.job.members.size(); ++i) {
     const NodeId id{i};
@@ -181,10 +241,12 @@ void process_exited(Self self, std::int32_t pid, const std::string& how) {
       if (node.how_ended.empty() && state.job.phase() != Phase::ending)
         state.resources->logger.info(describe(state.job.members, id) + " " + how);
       state.job.members.ended(id, how);
+      if (const auto again = state.failures.explain(id, how, signal)) fail(self, *again);
       return;
     }
     state.job.members.ended(id, how);
-    return node_lost(self, id);
+    return node_lost(self, id,
+                     is_own_doing(signal) ? FailureKind::crashed : FailureKind::unexplained);
   }
   if (state.job.phase() == Phase::joining)
     fail(self,
@@ -219,6 +281,24 @@ void node_failed(Self self, NodeId id, Error& error) {
   expect_reason(self, error);
 }
 
+void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
+  auto& state = self->state;
+  if (failed.epoch_number != state.job.members.generation()) return;
+  Error error = failed.error;
+  if (state.gathering || !state.job.members.takes_part(id) || !state.job.bears_losses())
+    return node_failed(self, id, error);
+  const std::string who = describe(state.job.members, id);
+  StepFailure failure{FailureKind::thrown, failed.step, failed.epoch_number, id};
+  failure.who = who;
+  failure.said = error.message;
+  failure.samples = {failed.samples.begin(), failed.samples.end()};
+  failure.thrown = failed.thrown;
+  if (const auto again = state.failures.add(std::move(failure))) return fail(self, *again);
+  if (!recover(self, id, who + " was lost: " + error.message).ok())
+    return node_failed(self, id, error);
+  state.job.members.fell_silent(id);  // Its process is still there, and was told to end.
+}
+
 void connection_lost(Self self, const caf::actor_addr& source) {
   auto& state = self->state;
   for (std::size_t i = 0; i < state.job.members.size(); ++i) {
@@ -227,6 +307,7 @@ void connection_lost(Self self, const caf::actor_addr& source) {
     if (!handle || caf::actor_cast<caf::actor_addr>(handle) != source) continue;
     if (state.job.members[id].phase == NodePhase::gone) return;
     if (state.job.phase() == Phase::ending || state.gathering) return node_lost(self, id);
+    if (ends_by_its_step(self, id, FailureKind::unexplained)) return;
     if (state.job.members.takes_part(id) && !is_collected(state) &&
         recover(self, id, loss_text(state.job.members, id)).ok())
       return;

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "actors/coordination/step_failures.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
@@ -22,9 +23,10 @@ void stop(SupervisorSelf self, std::int32_t signal);
 /// Completes the end once every node has gone and all is written, or its time is over.
 void finish_if_all_gone(SupervisorSelf self, bool at_once = false);
 
-/// A node is lost: ends the job with what is known about it, or counts it as gone where the job
-/// ends already.
-void node_lost(SupervisorSelf self, NodeId id);
+/// A node is lost, and so much is known of it: goes on without it, or ends the job with what is
+/// known, also where the same step ends one node after the other (`StepFailures`). Counts it as
+/// gone where the job ends already.
+void node_lost(SupervisorSelf self, NodeId id, FailureKind kind = FailureKind::unexplained);
 
 /// Trouble between nodes is told now; whose fault it was shows in a moment, or it ends the job.
 void expect_reason(SupervisorSelf self, const Error& error);
@@ -33,8 +35,14 @@ void expect_reason(SupervisorSelf self, const Error& error);
 /// lost peer is the better reason.
 void node_failed(SupervisorSelf self, NodeId id, Error& error);
 
+/// A stage threw at a node. Where the job bears its loss the node is told to end, and the job goes
+/// on without it, once; where the same step fails again, or cannot do without it, the job ends.
+void work_failed(SupervisorSelf self, NodeId id, const engine::FailedWork& failed);
+
 /// A local process ended. What it says about the reason is better than a lost connection.
-void process_exited(SupervisorSelf self, std::int32_t pid, const std::string& how);
+/// `signal`: that ended it; 0: none.
+void process_exited(SupervisorSelf self, std::int32_t pid, const std::string& how,
+                    std::int32_t signal);
 
 /// An actor of a node is gone: it is lost. Where the job cannot go on without it, a better reason
 /// may come first.

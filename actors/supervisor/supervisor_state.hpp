@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/coordination/coordinator.hpp"
+#include "actors/coordination/step_failures.hpp"
 #include "actors/link/heartbeat.hpp"
 #include "actors/node/stall_watch.hpp"
 #include "actors/supervisor/gathering.hpp"
@@ -74,6 +75,7 @@ struct SupervisorState {
   SpawnActors spawn;
   std::optional<Gathering> gathering;
   Coordinator job;                         ///< What it does next.
+  StepFailures failures;                   ///< Whom it lost while they ran its present step.
   std::vector<NodeLink> links;             ///< By place.
   Configuration configuration;             ///< What nodes were told last.
   std::set<DeviceSlot> devices;            ///< All that ever had a place: each keeps what it kept.

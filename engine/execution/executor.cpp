@@ -64,6 +64,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   mailbox_.begin(iteration_->step, bound_of_receives());
   next_action_ = next_post_ = 0;
   decision_.reset();
+  thrown_.reset();
   is_prepared_ = false;
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
@@ -132,12 +133,15 @@ void Executor::launch(const Action* action, Work work) {
           return work(*outcome);
         } catch (const c10::Error& error) {
           const std::string what = error.what_without_backtrace();
+          if (!is_about_memory(what)) outcome->thrown = what;
           return describe(action, "LibTorch: " + what, is_about_memory(what) ? kMemoryFix : "");
         } catch (const std::bad_alloc&) {
           return describe(action, "out of memory", kMemoryFix);
         } catch (const std::exception& exception) {
+          outcome->thrown = exception.what();
           return describe(action, exception.what());
         } catch (...) {
+          outcome->thrown = "an exception of unknown type";
           return describe(action, "an exception of unknown type");
         }
       },
@@ -151,7 +155,11 @@ Status Executor::complete_launches() {
   while (!in_flight_.empty() && in_flight_.front().launch->done()) {
     const InFlight done = std::move(in_flight_.front());
     in_flight_.pop_front();
-    if (!done.launch->status().ok()) return done.launch->status();
+    if (!done.launch->status().ok()) {
+      if (done.outcome->thrown)
+        thrown_ = failed_work(done.action, *done.outcome->thrown, done.launch->status().error());
+      return done.launch->status();
+    }
     complete(done);
   }
   return Done{};
@@ -221,7 +229,9 @@ Result<bool> Executor::is_decided() {
         for (auto& loss : program->auxiliary()) prepared_.auxiliary.push_back(std::move(loss));
       }
   } catch (const std::exception& exception) {
-    return describe(nullptr, exception.what());
+    const Error error = describe(nullptr, exception.what());
+    thrown_ = failed_work(nullptr, exception.what(), error);
+    return error;
   }
   is_prepared_ = true;
   return false;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/device.hpp"
@@ -109,6 +110,8 @@ class Executor : private Viewer {
   /// What the running iteration allows posted receives to hold.
   Bytes receive_bound() const { return mailbox_.bound(); }
   const Prepared& prepared() const { return prepared_; }
+  /// Why the iteration is lost, where a stage threw; moves it out.
+  std::optional<FailedWork> take_thrown() { return std::exchange(thrown_, std::nullopt); }
   /// REQUIRES: finished. Moves the report out.
   DeviceReport take_report() { return std::move(report_); }
 
@@ -124,9 +127,10 @@ class Executor : private Viewer {
     std::vector<Parcel> parcels;  ///< In host memory.
     std::vector<GroupNorm> norms;
     std::vector<HolderHash> hashes;
-    std::optional<Bytes> activations;  ///< Of the stages, after a computation.
-    Bytes moved;                       ///< To host memory, or back from it.
-    std::vector<Shown> shown;          ///< In host memory.
+    std::optional<Bytes> activations;   ///< Of the stages, after a computation.
+    Bytes moved;                        ///< To host memory, or back from it.
+    std::vector<Shown> shown;           ///< In host memory.
+    std::optional<std::string> thrown;  ///< By a stage, and not for want of memory.
   };
   /// Work that was launched.
   struct InFlight {
@@ -146,6 +150,7 @@ class Executor : private Viewer {
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;
   std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
+  FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
   Status end_work();
   Work work_of(const Action& action);
   Work send(const Action& action);
@@ -220,6 +225,7 @@ class Executor : private Viewer {
   Prepared prepared_;
   std::optional<Decision> decision_;
   DeviceReport report_;
+  std::optional<FailedWork> thrown_;
 };
 
 }  // namespace troupe::engine

@@ -50,6 +50,18 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
   return {Errc::internal, message, {}, std::move(fix)};
 }
 
+FailedWork Executor::failed_work(const Action* action, const std::string& thrown,
+                                 Error error) const {
+  FailedWork failed{iteration_->step, options_.epoch_number};
+  failed.thrown = thrown.substr(0, thrown.find('\n'));
+  failed.error = std::move(error);
+  if (action == nullptr || !action->microbatch.valid() || !action->stage.valid()) return failed;
+  for (const std::int32_t unit :
+       samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part))
+    failed.samples.push_back(iteration_->sample(unit).id);
+  return failed;
+}
+
 bool Executor::wants(ModuleId module, observers::Kind kind) const {
   return options_.audience->wants(iteration_->step, plan_.model.at(module).name, kind);
 }

@@ -9,6 +9,7 @@
 #include "runtime/observe/trace_event.hpp"
 #include "runtime/observers/observing.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::engine {
@@ -67,6 +68,21 @@ struct Prepared {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, Prepared& x) {
     return f(x.step, x.epoch_number, x.device, x.norms, x.losses, x.auxiliary);
+  }
+};
+
+/// A stage of one device threw: its step is lost there, with nothing wrong elsewhere. Not where
+/// memory ran out, of which others would have no more with its work.
+struct FailedWork {
+  std::int64_t step = 0;
+  EpochNumber epoch_number = 0;
+  std::vector<std::string> samples = {};  ///< Ids, of the part; none: it was work for no one part.
+  std::string thrown = {};                ///< The first line of what the exception says.
+  Error error = {};                       ///< The same with stage, step, device and samples.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, FailedWork& x) {
+    return f(x.step, x.epoch_number, x.samples, x.thrown, x.error);
   }
 };
 

@@ -72,6 +72,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [](const NodeReady&) {},
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [seen](failed_atom, EpochNumber, const Error& x) { seen->failures.push_back(x); },
+      [seen](const engine::FailedWork& x) { seen->failures.push_back(x.error); },
       [](lost_atom, NodeId, const std::string&) {},
   };
 }
@@ -140,7 +141,8 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
       [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
       [seen](const TemplateSetPtr& x) { seen->templates.push_back(x); },
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
-      [](exited_atom, std::int32_t, const std::string&) {},
+      [](exited_atom, std::int32_t, const std::string&, std::int32_t) {},
+      [seen](NodeId, const engine::FailedWork& x) { seen->failures.push_back(x.error); },
       [](stop_atom, std::int32_t) {},
       [](save_atom) {},
       [](const SaveReport&) {},

@@ -54,7 +54,7 @@ struct Members {
 
   void lose(std::size_t node) {
     head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"));
+              std::string("was killed by signal 9"), std::int32_t{9});
   }
 
   /// The answer to a request, or why there is none and the fix.

@@ -141,7 +141,8 @@ TEST_CASE("another node takes the place of one that dies before the job begins",
 
 TEST_CASE("a process that ends before it joined ends the job at once", "[actors][errors]") {
   Head head;
-  head.tell(exited_atom::value, std::int32_t{4711}, std::string("exited with code 3"));
+  head.tell(exited_atom::value, std::int32_t{4711}, std::string("exited with code 3"),
+            std::int32_t{0});
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "pid 4711) exited with code 3 before it joined"));
 }

@@ -33,7 +33,7 @@ struct Resumed {
 
   void lose(std::size_t node) {
     head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"));
+              std::string("was killed by signal 9"), std::int32_t{9});
     head.system.pass(400ms);
   }
 
@@ -149,7 +149,7 @@ TEST_CASE("a job with too few nodes trains on, then saves and ends", "[actors][c
   head.start_training();
   head.plan(0);
   head.run_step(1);
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"));
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
   for (const std::size_t id : {0u, 2u, 3u})
@@ -174,7 +174,7 @@ TEST_CASE("a spare node works once another one is lost", "[actors][comeback]") {
   CHECK((head.seen[3].configurations.at(0).plan.nodes() ==
          std::set<NodeId>{NodeId{0}, NodeId{1}, NodeId{2}}));
   head.plan(0);
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"));
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
   REQUIRE(head.seen[3].configurations.size() == 2);
   CHECK(head.seen[3].configurations[1].plan.nodes().size() == 3);
   CHECK(head.seen[3].configurations[1].plan.nodes().contains(NodeId{3}));

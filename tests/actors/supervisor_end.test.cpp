@@ -38,7 +38,8 @@ TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][erro
   head.plan(0);
   for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
   for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1);
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+            std::int32_t{9});
 
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
@@ -57,7 +58,8 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
   head.run_step(1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   REQUIRE(head.recorder.collections.size() == 1);
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+            std::int32_t{9});
   CHECK_FALSE(head.ended);
 
   SECTION("all had come: the job is done") {
@@ -81,7 +83,8 @@ TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors
   head.plan(0);
   head.run_step(1);
   for (std::size_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, 1, {}});
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+            std::int32_t{9});
   head.leave({0, 1, 2});
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
@@ -97,7 +100,8 @@ TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][e
   head.system.pass(200ms);
   CHECK_FALSE(head.ended);
   SECTION("its process tells how it ended") {
-    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"));
+    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+              std::int32_t{9});
     REQUIRE(head.ended);
     CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
   }

@@ -20,7 +20,7 @@ class RecoveringHead {
 
   void lose(std::size_t node) {
     head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"));
+              std::string("was killed by signal 9"), std::int32_t{9});
   }
 
   /// The nodes that are left take up the newest layout.

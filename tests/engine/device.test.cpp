@@ -370,6 +370,16 @@ TEST_CASE("what a stage throws is an error that names stage, step and samples",
       CHECK(ended.error().message.find("trace") == std::string::npos);
       CHECK((ended.error().fix == kMemoryFix) == words.starts_with("out of memory"));
       CHECK_FALSE(ended.error().fix.empty());
+      // Who lost its memory would do no better elsewhere.
+      const auto thrown = cluster.executor(1).take_thrown();
+      REQUIRE(thrown.has_value() == !words.starts_with("out of memory"));
+      if (thrown) {
+        CHECK(thrown->step == 1);
+        CHECK((thrown->error == ended.error()));
+        CHECK(ended.error().message.find(thrown->thrown + ", in step 1") != std::string::npos);
+        REQUIRE_FALSE(thrown->samples.empty());
+        for (const std::string& sample : thrown->samples) CHECK(sample.starts_with("s"));
+      }
       // The step can be given up.
       for (std::size_t device = 0; device < 4; ++device)
         REQUIRE(cluster.executor(device).abandon().ok());

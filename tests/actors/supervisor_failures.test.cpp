@@ -1,0 +1,216 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/supervisor/supervisor_end.hpp"
+
+#include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+#include <csignal>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/actors/head_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// All of the model on each node, so that the job bears whatever happens to three of them.
+void on_each_node(job::Job& job) {
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
+                                   {{1, 0, {{"vision", {}}, {"llm", {}}}}},
+                                   {{2, 0, {{"vision", {}}, {"llm", {}}}}},
+                                   {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
+}
+
+/// A head whose nodes run the first step.
+class FailingHead {
+ public:
+  explicit FailingHead(const std::function<void(job::Job&)>& layout = on_each_node)
+      : head(9, layout) {
+    head.start_training();
+    head.plan(0);
+  }
+
+  void lose(std::size_t node, std::int32_t signal) {
+    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
+              "was killed by signal " + std::to_string(signal), signal);
+  }
+
+  /// A stage of this node throws in the step that runs.
+  void throw_at(std::size_t node, EpochNumber epoch, std::int64_t step = 1) {
+    engine::FailedWork failed{step, epoch};
+    failed.samples = {"s1"};
+    failed.thrown = "too tired";
+    failed.error = {Errc::internal, "too tired, in step 1 for samples 's1'", {}, "let it sleep"};
+    head.tell(NodeId{node}, failed);
+  }
+
+  /// Who is left takes up the next layout, and begins the step again.
+  void begin_again(EpochNumber epoch, const std::vector<std::size_t>& nodes,
+                   std::int64_t batch = 0) {
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch);
+    for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
+    head.plan(batch);
+  }
+
+  std::size_t device_of(std::size_t node) const {
+    const auto& devices = head.seen[node].configurations.back().plan.devices;
+    const auto own = std::find_if(devices.begin(), devices.end(), [node](const DeviceSlot& slot) {
+      return slot.node == NodeId{node};
+    });
+    REQUIRE(own != devices.end());
+    return static_cast<std::size_t>(own - devices.begin());
+  }
+
+  /// Samples that a node computes in the step that it was given last.
+  std::set<std::string> samples_at(std::size_t node) const {
+    const IterationPlan& step = head.seen[node].plans.back();
+    const ParallelPlan& layout = head.seen[node].configurations.back().plan;
+    std::set<std::string> ids;
+    for (const Action& action : step.actions[device_of(node)])
+      if (action.kind == ActionKind::forward)
+        for (const std::int32_t unit :
+             samples_of(layout, step, action.stage, action.microbatch, action.part))
+          ids.insert(step.sample(unit).id);
+    REQUIRE_FALSE(ids.empty());
+    return ids;
+  }
+
+  /// Which of these nodes computes one of the samples now.
+  std::size_t heir_of(const std::set<std::string>& samples,
+                      const std::vector<std::size_t>& nodes) const {
+    for (const std::size_t node : nodes)
+      for (const std::string& id : samples_at(node))
+        if (samples.contains(id)) return node;
+    FAIL("nobody has them");
+    return 0;
+  }
+
+  Head head;
+};
+
+TEST_CASE("a node whose stage throws is lost, and told so", "[actors][recovery][errors]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  failing.throw_at(1, 1);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  CHECK(says(head.seen[1].stops[0],
+             "goes on without this node: node 1 (host, pid 101) was lost: "
+             "too tired, in step 1 for samples 's1'"));
+  // Another one that threw beside it belongs to the layout before.
+  failing.throw_at(2, 1);
+  CHECK_FALSE(head.ended);
+  failing.begin_again(2, {0, 2, 3});
+  SECTION("once: the step goes on with the others") {
+    for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1, 2);
+    for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1, 2);
+    REQUIRE(head.recorder.events.size() == 1);
+    CHECK(head.recorder.events[0].kind == "lost");
+    CHECK(says(head.recorder.events[0].why, "too tired, in step 1 for samples 's1'"));
+    CHECK(head.recorder.steps.size() == 1);
+  }
+  SECTION("again: no other node would do better") {
+    failing.throw_at(2, 2);
+    head.leave({0, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    CHECK(says(head.ended->message,
+               "step 1 fails again where it is trained again: node 2 (host, "
+               "pid 102): too tired, in step 1 for samples 's1'"));
+    CHECK(says(head.ended->message, "before that node 1 (host, pid 101): too tired"));
+    CHECK(says(head.ended->message, "fix: correct what throws there"));
+  }
+}
+
+TEST_CASE("what a stage throws ends a job that cannot do without its node",
+          "[actors][recovery][errors]") {
+  FailingHead failing(one_pipeline);
+  failing.throw_at(1, 1);
+  failing.head.leave({0, 1, 2, 3});
+  REQUIRE(failing.head.ended);
+  CHECK(failing.head.ended->exit_code == 1);
+  CHECK(says(failing.head.ended->message,
+             "node 1 (host, pid 101): too tired, in step 1 for samples 's1'\n  fix: let it sleep"));
+}
+
+TEST_CASE("an error that is no exception ends the job at once", "[actors][errors]") {
+  FailingHead failing;
+  failing.head.tell(failed_atom::value, NodeId{1}, EpochNumber{1},
+                    Error{Errc::internal, "not finite", "", ""});
+  failing.head.leave({0, 1, 2, 3});
+  REQUIRE(failing.head.ended);
+  CHECK(says(failing.head.ended->message, "node 1 (host, pid 101): not finite"));
+}
+
+TEST_CASE("a step that ends one process after the other ends the job",
+          "[actors][recovery][errors]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  const bool is_known_late = GENERATE(false, true);
+  const auto crash = [&](std::size_t node) {
+    if (is_known_late) head.leave({node});  // Its connection is lost before it is reaped.
+    failing.lose(node, SIGSEGV);
+  };
+  const std::set<std::string> samples = failing.samples_at(1);
+  crash(1);
+  CHECK_FALSE(head.ended);
+  failing.begin_again(2, {0, 2, 3});
+  const std::size_t heir = failing.heir_of(samples, {0, 2, 3});
+  SECTION("while it is trained again") {
+    crash(heir);
+    head.leave({0, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    CHECK(says(head.ended->message, "node 1 (host, pid 101) and node "));
+    CHECK(says(head.ended->message, ") both ended in step 1 for samples 's"));
+    CHECK(says(head.ended->message, "was killed by signal 11, then was killed by signal 11"));
+  }
+  SECTION("not while it waits for the word on it") {
+    head.prepared(failing.device_of(heir), 1, 1, 1, 2);
+    crash(heir);
+    CHECK_FALSE(head.ended);
+  }
+  SECTION("not once it was finished") {
+    for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1, 2);
+    for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1, 2);
+    head.plan(1);
+    crash(heir);
+    CHECK_FALSE(head.ended);
+  }
+}
+
+TEST_CASE("kills end a job only where each of three falls into the same step",
+          "[actors][recovery]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  SECTION("two at once, another one while it is trained again, and then a third") {
+    const std::set<std::string> samples = failing.samples_at(1);
+    failing.lose(1, SIGKILL);
+    failing.lose(2, SIGKILL);
+    CHECK_FALSE(head.ended);
+    failing.begin_again(3, {0, 3});
+    const std::size_t heir = failing.heir_of(samples, {0, 3});
+    const std::size_t last = 3 - heir;
+    failing.lose(heir, SIGKILL);
+    CHECK_FALSE(head.ended);
+    failing.begin_again(4, {last});
+    failing.lose(last, SIGKILL);  // All samples were its own.
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message,
+               "nodes were lost one after the other, each while it ran step 1 "
+               "for samples 's"));
+  }
+  SECTION("three, of which one falls between") {
+    failing.lose(1, SIGKILL);
+    failing.begin_again(2, {0, 2, 3});
+    failing.lose(2, SIGKILL);
+    failing.lose(3, SIGKILL);  // A layout comes up.
+    CHECK_FALSE(head.ended);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::actors
