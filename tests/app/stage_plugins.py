@@ -12,12 +12,15 @@ import subprocess
 import sys
 
 from plugins import ROOT, Bench, main, ran
+from tests.support.recorded_runs import read_lines
 from tests.support.run_cases import expect
 
 EXAMPLE = ROOT / "examples" / "sentry"
 
 # Which of them is registered, a variable says.
 OWN = r"""
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
@@ -35,6 +38,30 @@ using Made = Result<std::unique_ptr<StageProgram>>;
 struct Throws final : StageFilter {
   using StageFilter::StageFilter;
   Status backward(PartKey) override { throw std::runtime_error("of its own accord"); }
+};
+
+// Fails with the step's first sample, which one node has: in each process, or in the first one alone.
+struct Fails final : StageFilter {
+  Fails(std::unique_ptr<StageProgram> inner, bool crashes, const StageRequest& request)
+      : StageFilter(std::move(inner)), crashes(crashes), layout(request.plan), id(request.id) {}
+  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
+    iteration = &plan;
+    return StageFilter::begin(plan, samples);
+  }
+  Status forward(PartKey part) override {
+    const auto& own = samples_of(layout, *iteration, id, part.microbatch, part.part);
+    if (std::find(own.begin(), own.end(), 0) == own.end()) return StageFilter::forward(part);
+    if (crashes) std::abort();
+    if (std::FILE* made = std::fopen(std::getenv("OWN_LIST"), "wx")) {
+      std::fclose(made);
+      throw std::runtime_error("too tired");
+    }
+    return StageFilter::forward(part);
+  }
+  const bool crashes;
+  const ParallelPlan& layout;
+  const StageId id;
+  const IterationPlan* iteration = nullptr;
 };
 
 // What is planted around the built-in stage.
@@ -94,9 +121,18 @@ Made throwing(const StageRequest& request) {
   return std::unique_ptr<StageProgram>(std::make_unique<Throws>(std::move(inner).value()));
 }
 
+template <bool kCrashes>
+Made failing(const StageRequest& request) {
+  auto inner = built_in_stage(request);
+  if (!inner.ok()) return inner;
+  return std::unique_ptr<StageProgram>(std::make_unique<Fails>(std::move(inner).value(), kCrashes, request));
+}
+
 Status register_all() {
   const std::string which = std::getenv("OWN_STAGE") ? std::getenv("OWN_STAGE") : "";
   if (which == "llms") return register_stage({"llms", {"llama"}, plain});
+  if (which == "throws-once") return register_stage({"throws-once", {"llama"}, failing<false>});
+  if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<true>});
   if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
@@ -158,9 +194,26 @@ def a_kind_gets_the_stages_of_its_families_alone(bench):
 
 
 def faulty_kinds_are_named(bench):
-    for which, words in {"throws": ["of its own accord"], "cannot": ["stage kind 'cannot' throws: no room"],
+    for which, words in {"throws": ["of its own accord, in step 1 on device 1, backward", " of stage 1 (llm layers 0 to 3) for samples '"], "cannot": ["stage kind 'cannot' throws: no room"],
                          "none": ["stage kind 'none' makes no stage"]}.items():
         code, said = bench.own_job(which, which)
+        expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
+
+
+def a_stage_that_fails_once_costs_a_node_and_no_more(bench):
+    (bench.folder / "list").unlink(missing_ok=True)
+    code, said = bench.own_job("once", "throws-once", *bench.replicas, "cluster.fault_tolerance=1")
+    expect(code == 0, f"exit {code}\n{said[-1500:]}")
+    lost = [line["why"] for line in read_lines(bench.folder / "once" / "events.jsonl") if line["kind"] == "lost"]
+    expect(len(lost) == 1 and "too tired, in step 1" in lost[0] and "for samples '" in lost[0], f"losses: {lost}")
+    ran(bench.job("once-reference", "train.steps=3", "--reference"))
+    bench.equal("once-reference", "once")
+
+
+def a_stage_that_fails_again_ends_the_job_and_says_why(bench):
+    for which, words in {"throws": ["step 1 fails again where it is trained again", "of its own accord, in step 1", "before that node"],
+                         "crashes": ["both ended in step 1 for samples '", "was killed by signal 6"]}.items():
+        code, said = bench.own_job(f"again-{which}", which, *bench.replicas, "cluster.fault_tolerance=1")
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
 
 
@@ -214,7 +267,8 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_names_what_is_no_number,
-         a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named, what_cannot_be_is_found_before_a_job_begins,
+         a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
+         a_stage_that_fails_once_costs_a_node_and_no_more, a_stage_that_fails_again_ends_the_job_and_says_why, what_cannot_be_is_found_before_a_job_begins,
          a_check_names_the_promise_that_is_broken,
          a_new_stage_passes_its_own_test_under_its_own_name]
 
