@@ -146,20 +146,31 @@ void disconnect_peers(NodeState& state) {
     }
 }
 
-Status connect_peers(NodeState& state) {
+/// Connects to those that are new, and notes what that took.
+Status connect_peers(Self self) {
+  auto& state = self->state;
+  Duration took{};
   for (const NodeReady& peer : state.configuration.nodes) {
     if (!state.connected.emplace(peer.node, peer.address).second) continue;
+    const Time begin = self->clock().now();
     if (auto connected = connect_to(*state.resources->transport, peer); !connected.ok())
       return connected;
+    took += self->clock().now() - begin;
   }
+  state.connect_ms = std::chrono::duration<double, std::milli>(took).count();
   return Done{};
 }
 
 /// Tells the supervisor once all devices have done their part of the change of layout.
-void tell_if_all(Self self, const std::set<std::int32_t>& done, auto what) {
+void tell_if_all(Self self, const std::set<std::int32_t>& done, auto what, auto... more) {
   auto& state = self->state;
   if (done.size() == state.executors.size())
-    self->send(state.supervisor, what, state.resources->node, state.configuration.epoch_number);
+    self->send(state.supervisor, what, state.resources->node, state.configuration.epoch_number,
+               more...);
+}
+
+void tell_if_fetched(Self self) {
+  tell_if_all(self, self->state.fetched, fetched_atom::value, self->state.connect_ms);
 }
 
 void apply(Self self, const Configuration& configuration) {
@@ -173,7 +184,7 @@ void apply(Self self, const Configuration& configuration) {
   // All steps of older layouts have ended, or will not; what they wait for must not be in the way.
   state.resources->transport->drop_older_than(configuration.epoch_number);
   disconnect_peers(state);
-  if (auto connected = connect_peers(state); !connected.ok())
+  if (auto connected = connect_peers(self); !connected.ok())
     return self->send(state.supervisor, failed_atom::value, state.resources->node,
                       configuration.epoch_number, connected.error());
   for (const DeviceSlot& device : configuration.plan.devices) {
@@ -184,8 +195,7 @@ void apply(Self self, const Configuration& configuration) {
   }
   for (auto& [device, executor] : state.executors)
     self->send(executor, apply_atom::value, configuration);
-  tell_if_all(self, state.fetched,
-              fetched_atom::value);  // A node without devices has all it needs.
+  tell_if_fetched(self);  // A node without devices has all it needs.
 }
 
 /// Devices of this node that work in the present layout.
@@ -229,7 +239,7 @@ void peer_lost(Self self, NodeId peer, const std::string& how) {
 void device_fetched(Self self, std::int32_t device, EpochNumber epoch_number) {
   if (epoch_number != self->state.configuration.epoch_number) return;
   self->state.fetched.insert(device);
-  tell_if_all(self, self->state.fetched, fetched_atom::value);
+  tell_if_fetched(self);
 }
 
 void device_applied(Self self, std::int32_t device, EpochNumber epoch_number) {

@@ -62,6 +62,7 @@ struct NodeState {
   LoaderActor loader;
   std::map<std::int32_t, ExecutorActor> executors;  ///< By the device's number on this node.
   std::map<NodeId, ByteString> connected;   ///< And where: a place may be taken by another process.
+  double connect_ms = 0;                    ///< Connecting to those new in the layout took.
   std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.
   data::Epochs epochs;                                   ///< Of the data; as the scheduler says.

@@ -22,7 +22,8 @@ struct LayoutChange {
   Time due;  ///< Decided from here on.
   Time begun;
   Time fetched;
-  std::string why = {};  ///< Where somebody asked for it: who.
+  double connect_ms = 0;  ///< Of the node to which connecting to its peers took longest.
+  std::string why = {};   ///< Where somebody asked for it: who.
   /// Of the new plan's: their state comes during its first step.
   std::vector<Standby> arriving = {};
 };
@@ -34,6 +35,7 @@ struct WarmingUp {
   double step_ms = 0;      ///< Of the last step before.
   std::int64_t steps = 0;  ///< During which state came.
   std::int64_t bytes = 0;  ///< Between nodes.
+  double connect_ms = 0;   ///< Of these layouts in all, each as its slowest node says.
 };
 
 /// What a job does about nodes that were lost, join or leave, until it trains with those there are.

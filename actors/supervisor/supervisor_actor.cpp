@@ -49,7 +49,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
   return {
       [self](join_atom, const NodeHello& hello) { return join(self, hello); },
       [self](const NodeReady& ready) { node_ready(self, ready); },
-      [self](fetched_atom, NodeId id, EpochNumber epoch) { node_fetched(self, id, epoch); },
+      [self](fetched_atom, NodeId id, EpochNumber epoch, double connect_ms) {
+        node_fetched(self, id, epoch, connect_ms);
+      },
       [self](applied_atom, NodeId id, EpochNumber epoch) {
         if (node_applied(self, id, epoch)) start_training(self);
       },

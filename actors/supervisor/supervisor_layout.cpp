@@ -174,10 +174,14 @@ bool change_layout(Self self) {
   return false;
 }
 
-void node_fetched(Self self, NodeId id, EpochNumber epoch_number) {
+void node_fetched(Self self, NodeId id, EpochNumber epoch_number, double connect_ms) {
   auto& state = self->state;
+  if (epoch_number == state.job.members.generation())
+    state.change.connect_ms = std::max(state.change.connect_ms, connect_ms);
   if (!state.job.fetched(id, epoch_number)) return;
   state.change.fetched = now(self);
+  if (!state.change.arriving.empty() && state.warming)
+    state.warming->connect_ms += state.change.connect_ms;
   for (const NodeId node : state.job.members.present())
     send_to_node(self, node, settle_atom::value, epoch_number);
 }

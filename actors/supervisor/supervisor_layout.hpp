@@ -40,9 +40,9 @@ void take_up(SupervisorSelf self, const ParallelPlan& plan, LayoutChange change)
 /// Tells all nodes to bring a layout up, as a new generation. What they have under way is given up.
 void bring_up(SupervisorSelf self, const ParallelPlan& plan, LayoutChange change);
 
-/// A node has the state that the new layout gives it. When all have, all turn over to it: until
-/// then nobody has lost anything.
-void node_fetched(SupervisorSelf self, NodeId id, EpochNumber epoch_number);
+/// A node has the state that the new layout gives it; connecting to its peers took so long before.
+/// When all have, all turn over to it: until then nobody has lost anything.
+void node_fetched(SupervisorSelf self, NodeId id, EpochNumber epoch_number, double connect_ms);
 
 /// A node works in the new layout. Returns whether all do.
 bool node_applied(SupervisorSelf self, NodeId id, EpochNumber epoch_number);

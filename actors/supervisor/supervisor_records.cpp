@@ -82,11 +82,18 @@ Error slow_set_up(const Membership& members, double timeout_s) {
           "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
 }
 
+void add_copies(const LayoutChange& change, observe::RunEvent& event) {
+  const double in_all_ms = milliseconds_between(change.begun, change.fetched);
+  event.connect_ms = std::min(change.connect_ms, in_all_ms);
+  event.copy_ms = in_all_ms - event.connect_ms;
+  event.copy_bytes = change.moves.sent_bytes;
+}
+
 std::string change_text(const SupervisorState& state, Time now) {
-  const auto took = [](Time begin, Time end) {
-    return std::to_string(std::lround(milliseconds_between(begin, end))) + " ms";
-  };
+  const auto took = [](double ms) { return std::to_string(std::lround(ms)) + " ms"; };
   const LayoutChange& change = state.change;
+  observe::RunEvent event;
+  add_copies(change, event);
   const auto bytes = [](std::int64_t count) {
     return scheduler::byte_text(static_cast<double>(count));
   };
@@ -94,8 +101,9 @@ std::string change_text(const SupervisorState& state, Time now) {
          std::to_string(state.job.members.generation()) + ", " +
          observe::layout_words(state.configuration.plan) + ": " + bytes(change.moves.sent_bytes) +
          " of state between nodes, the busiest device sent " + bytes(change.moves.max_sent_bytes) +
-         ", " + took(change.begun, change.fetched) + "; stages built in " +
-         took(change.fetched, now) + (change.why.empty() ? "" : "; " + change.why);
+         ", " + took(event.copy_ms) + " behind " + took(event.connect_ms) +
+         " of connecting; stages built in " + took(milliseconds_between(change.fetched, now)) +
+         (change.why.empty() ? "" : "; " + change.why);
 }
 
 observe::RunEvent resumed_event(const SupervisorState& state) {
@@ -109,7 +117,7 @@ observe::RunEvent resumed_event(const SupervisorState& state) {
   event.nodes = {nodes.begin(), nodes.end()};
   event.why = (resume.why.empty() ? "" : resume.why + "; ") + "from " + resume.folder.string() +
               (resume.changes.empty() ? "" : "; changed: " + job::changes_text(resume.changes));
-  event.copy_ms = milliseconds_between(state.change.begun, state.change.fetched);
+  add_copies(state.change, event);
   event.tolerance_left = state.job.members.losses_borne();
   return event;
 }
@@ -125,8 +133,7 @@ observe::RunEvent change_event(const SupervisorState& state, Time now) {
   event.nodes = {nodes.begin(), nodes.end()};
   event.why = change.why.empty() ? observe::layout_words(state.configuration.plan) : change.why;
   event.decide_ms = milliseconds_between(change.due, change.begun);
-  event.copy_ms = milliseconds_between(change.begun, change.fetched);
-  event.copy_bytes = change.moves.sent_bytes;
+  add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
   event.tolerance_left = tolerance_of(change.want);
   return event;

@@ -31,6 +31,9 @@ std::string stall_text(const SupervisorState& state, Time now);
 /// Why a job ends whose running step never does.
 Error stalled_error(const SupervisorState& state, Time now);
 
+/// What came before all turned over: connecting, for as long as the slowest node took; then copies.
+void add_copies(const LayoutChange& change, observe::RunEvent& event);
+
 /// What a change of layout brought and how long it took, a line for the log.
 std::string change_text(const SupervisorState& state, Time now);
 

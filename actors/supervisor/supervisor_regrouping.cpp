@@ -74,13 +74,14 @@ observe::RunEvent event_of(const SupervisorState& state, Time now) {
   event.why = regrouping.why;
   event.detect_ms = regrouping.detect_ms;
   event.decide_ms = milliseconds_between(regrouping.noticed, change.begun);
-  event.copy_ms = milliseconds_between(change.begun, change.fetched);
-  event.copy_bytes = change.moves.sent_bytes;
+  add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
   if (regrouping.warmed) {
-    event.warm_up_ms = milliseconds_between(regrouping.warmed->begun, regrouping.noticed);
-    event.warm_up_bytes = regrouping.warmed->bytes;
-    event.warm_up_steps = regrouping.warmed->steps;
+    const WarmingUp& warmed = *regrouping.warmed;
+    event.connect_ms += warmed.connect_ms;  // Who joined connected then.
+    event.warm_up_ms = milliseconds_between(warmed.begun, regrouping.noticed) - warmed.connect_ms;
+    event.warm_up_bytes = warmed.bytes;
+    event.warm_up_steps = warmed.steps;
   }
   event.tolerance_left = tolerance_of(change.want);
   return event;
@@ -196,11 +197,11 @@ void replayed(Self self, double step_ms) {
              " of state had come during " + step_count_text(event.warm_up_steps) + " before; ";
   state.resources->logger.info(
       state.replayed_change + ": noticed after " + in_ms(event.detect_ms) + ", decided in " +
-      in_ms(event.decide_ms) + ", " + scheduler::byte_text(static_cast<double>(event.copy_bytes)) +
-      " of state moved in " + in_ms(event.copy_ms) + ", stages built in " +
-      in_ms(event.rebuild_ms) + ", step " + std::to_string(event.step) + " trained in " +
-      in_ms(step_ms) + (before_ms > 0 ? " (the one before took " + in_ms(before_ms) + ")" : "") +
-      "; " + warmed +
+      in_ms(event.decide_ms) + ", connected in " + in_ms(event.connect_ms) + ", " +
+      scheduler::byte_text(static_cast<double>(event.copy_bytes)) + " of state moved in " +
+      in_ms(event.copy_ms) + ", stages built in " + in_ms(event.rebuild_ms) + ", step " +
+      std::to_string(event.step) + " trained in " + in_ms(step_ms) +
+      (before_ms > 0 ? " (the one before took " + in_ms(before_ms) + ")" : "") + "; " + warmed +
       (event.tolerance_left > 0 ? std::to_string(event.tolerance_left) + " more may be lost"
                                 : "from now on the loss of a node may end the job"));
   tell_of_change(self);

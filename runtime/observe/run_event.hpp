@@ -20,12 +20,13 @@ struct RunEvent {
   std::string why;                  ///< A clause for people.
   double detect_ms = 0;             ///< Until it was noticed.
   double decide_ms = 0;             ///< Until it was known what to do.
-  double connect_ms = 0;            ///< Of new connections.
-  double copy_ms = 0;               ///< Of state that moved.
+  double connect_ms = 0;            ///< To new peers, of the slowest node.
+  double copy_ms = 0;               ///< Of state that moved, once all had connected.
   std::int64_t copy_bytes = 0;      ///< Between nodes.
   double rebuild_ms = 0;            ///< Of stages.
   double replay_ms = 0;             ///< Of the step that was trained again.
-  double warm_up_ms = 0;            ///< In which who joined took state over, while others trained.
+  double warm_up_ms = 0;            ///< In which who joined took state over, while others trained;
+                                    ///< its connecting stands in `connect_ms`.
   std::int64_t warm_up_bytes = 0;   ///< Of it.
   std::int64_t warm_up_steps = 0;   ///< During which it came.
   std::int32_t tolerance_left = 0;  ///< Nodes that may be lost, whichever, and all state is left.

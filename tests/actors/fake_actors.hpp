@@ -111,6 +111,8 @@ struct SupervisorSeen {
   std::function<void(const Error&)> on_fault;  ///< A node cannot go on.
   std::atomic<int> hellos = 0;
   std::atomic<int> readies = 0;
+  std::atomic<int> fetched = 0;
+  std::atomic<double> connect_ms = 0;  ///< As the last one said that has fetched.
   std::atomic<int> applied = 0;
   std::atomic<int> alive = 0;
 
@@ -129,7 +131,10 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         return caf::make_error(caf::sec::runtime_error, seen->refusal->message, seen->refusal->fix);
       },
       [seen](const NodeReady&) { ++seen->readies; },
-      [](fetched_atom, NodeId, EpochNumber) {},
+      [seen](fetched_atom, NodeId, EpochNumber, double ms) {
+        seen->connect_ms = ms;
+        ++seen->fetched;
+      },
       [seen](applied_atom, NodeId, EpochNumber) { ++seen->applied; },
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},

@@ -130,7 +130,7 @@ class Head {
 
   /// All nodes fetch a layout's state, then turn over to it.
   void bring_up(EpochNumber epoch_number) {
-    for (std::size_t id = 0; id < 4; ++id) tell(fetched_atom::value, NodeId{id}, epoch_number);
+    for (std::size_t id = 0; id < 4; ++id) tell(fetched_atom::value, NodeId{id}, epoch_number, 0.0);
     for (std::size_t id = 0; id < 4; ++id) tell(applied_atom::value, NodeId{id}, epoch_number);
   }
 

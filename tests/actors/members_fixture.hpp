@@ -41,7 +41,7 @@ struct Members {
   }
 
   void bring_up(EpochNumber epoch, const std::vector<std::size_t>& nodes) {
-    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch);
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
     for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
   }
 

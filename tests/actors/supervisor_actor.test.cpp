@@ -170,9 +170,10 @@ TEST_CASE("the layout goes to all nodes, training begins when all have applied i
     CHECK(node.configurations[0].epoch_number == 1);
     CHECK(node.configurations[0].nodes.size() == 5);  // The head is one more peer.
   }
-  for (std::size_t id = 0; id < 3; ++id) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1});
+  for (std::size_t id = 0; id < 3; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1}, 0.0);
   CHECK(head.seen[0].settled.empty());  // One of them may still fail.
-  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{1});
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{1}, 0.0);
   for (const NodeSeen& node : head.seen) CHECK(node.settled == std::vector<EpochNumber>{1});
   for (std::size_t id = 0; id < 3; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{1});
   head.tell(applied_atom::value, NodeId{3}, EpochNumber{0});  // Of an older layout.

@@ -288,7 +288,7 @@ TEST_CASE("a loss while a layout comes up goes on from it", "[actors][layout]") 
   SECTION("before all have fetched") { members.lose(1); }
   SECTION("before all have turned over") {
     for (const std::size_t id : {0u, 1u, 2u, 3u})
-      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
     members.lose(1);
   }
   const Configuration& next = newest(head);

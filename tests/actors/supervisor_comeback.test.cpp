@@ -136,7 +136,7 @@ TEST_CASE("a job begins with the nodes that come where these are enough", "[acto
     head.join("late", 0);
     head.ready(0);
     for (const std::size_t id : {2u, 3u})
-      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1});
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1}, 0.0);
     CHECK_FALSE(head.ended);
   }
 }
@@ -151,7 +151,7 @@ TEST_CASE("a job with too few nodes trains on, then saves and ends", "[actors][c
   head.run_step(1);
   head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
   for (const std::size_t id : {0u, 2u, 3u})
-    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   head.pass(9s, {0, 2, 3});
@@ -180,7 +180,7 @@ TEST_CASE("a spare node works once another one is lost", "[actors][comeback]") {
   CHECK(head.seen[3].configurations[1].plan.nodes().contains(NodeId{3}));
   // Who comes after that is the next spare one.
   for (const std::size_t id : {0u, 2u, 3u})
-    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   head.join("host", 1);

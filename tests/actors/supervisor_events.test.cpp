@@ -136,7 +136,7 @@ class Episode {
     if (place.fetched < epoch)
       ways.push_back([this, id, epoch] {
         places_[id].fetched = epoch;
-        head_.tell(fetched_atom::value, NodeId{id}, epoch);
+        head_.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
       });
     const bool is_settled = !seen.settled.empty() && seen.settled.back() == epoch;
     if (is_settled && place.applied < epoch)
@@ -218,7 +218,7 @@ class Episode {
         if (newest_epoch_ == 0) return;
         const EpochNumber older = static_cast<EpochNumber>(below(newest_epoch_));
         head_.prepared(below(4), static_cast<std::int64_t>(below(kSteps)), 1, 1, older);
-        head_.tell(fetched_atom::value, NodeId{id}, older);
+        head_.tell(fetched_atom::value, NodeId{id}, older, 0.0);
         break;
       }
       case 4:

@@ -28,10 +28,11 @@ TEST_CASE("a layout waits for the steps before it and comes up when all nodes ha
   }
   CHECK(head.scheduler.asked == 1);
 
-  for (std::size_t id = 0; id < 3; ++id) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
-  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{1});  // Of an older layout.
+  for (std::size_t id = 0; id < 3; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{1}, 0.0);  // Of an older layout.
   for (const NodeSeen& node : head.seen) CHECK(node.settled.size() == 1);
-  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{2});
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{2}, 0.0);
   for (const NodeSeen& node : head.seen) CHECK(node.settled.back() == 2);
   CHECK(head.scheduler.begins.size() == 1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
@@ -46,7 +47,10 @@ TEST_CASE("a change of layout is an event with its phases, the start is none", "
   head.run_step(1);
   CHECK(head.recorder.events.empty());
   head.system.pass(200ms);
-  for (std::size_t id = 0; id < 4; ++id) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{1}, 190.0);  // Of an older layout.
+  const double connect_ms[] = {10, 60, 30, 0};
+  for (std::size_t id = 0; id < 4; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, connect_ms[id]);
   head.system.pass(100ms);
   for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   REQUIRE(head.recorder.events.size() == 1);
@@ -56,10 +60,22 @@ TEST_CASE("a change of layout is an event with its phases, the start is none", "
   CHECK(event.generation == 2);
   CHECK((event.nodes == std::vector<NodeId>{NodeId{0}, NodeId{2}}));
   CHECK(event.why == "1 pipeline of 2 stages");
-  CHECK(event.copy_ms == 200);
+  CHECK(event.connect_ms == 60);  // The slowest node's, of the 200 ms in all.
+  CHECK(event.copy_ms == 140);
   CHECK(event.rebuild_ms == 100);
   CHECK(event.copy_bytes > 0);
   CHECK(event.tolerance_left == 0);
+}
+
+TEST_CASE("connecting takes no longer than the whole until all have fetched", "[actors]") {
+  LayoutChange change;
+  change.begun = Time{} + 1s;
+  change.fetched = change.begun + 40ms;
+  change.connect_ms = 41;  // As a node's own clock says.
+  observe::RunEvent event;
+  add_copies(change, event);
+  CHECK(event.connect_ms == 40);
+  CHECK(event.copy_ms == 0);
 }
 
 TEST_CASE("as many nodes may be lost as the rarest shard has others", "[actors]") {
@@ -178,7 +194,8 @@ TEST_CASE("a layout that does not come up in time ends the job by name", "[actor
   head.start_training();
   head.plan(0);
   head.run_step(1);
-  for (const std::size_t id : {0, 1, 3}) head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+  for (const std::size_t id : {0, 1, 3})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   for (const std::size_t id : {0, 1}) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   head.system.pass(2400ms);
   REQUIRE(head.ended);

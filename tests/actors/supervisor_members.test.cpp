@@ -52,7 +52,7 @@ TEST_CASE("a node that gets ready while a layout comes up does not hold it up",
   }
   SECTION("before all have turned over") {
     for (const std::size_t id : {0u, 2u, 3u})
-      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
     head.ready(1);
     for (const std::size_t id : {0u, 2u, 3u})
       head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});

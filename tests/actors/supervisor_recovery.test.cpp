@@ -25,7 +25,7 @@ class RecoveringHead {
 
   /// The nodes that are left take up the newest layout.
   void bring_up(EpochNumber epoch, const std::vector<std::size_t>& nodes) {
-    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch);
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
     for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
   }
 
@@ -148,12 +148,12 @@ TEST_CASE("a node that is lost while a layout comes up leads to another one",
   Head& head = recovering.head;
   head.plan(0);
   recovering.lose(1);
-  head.tell(fetched_atom::value, NodeId{0}, EpochNumber{2});
-  head.tell(fetched_atom::value, NodeId{2}, EpochNumber{2});
+  head.tell(fetched_atom::value, NodeId{0}, EpochNumber{2}, 0.0);
+  head.tell(fetched_atom::value, NodeId{2}, EpochNumber{2}, 0.0);
   recovering.lose(0);
   CHECK_FALSE(head.ended);
   CHECK(head.seen[2].configurations.back().epoch_number == 3);
-  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{2});  // Of the layout before.
+  head.tell(fetched_atom::value, NodeId{3}, EpochNumber{2}, 0.0);  // Of the layout before.
   CHECK(head.seen[2].settled.size() == 1);
   recovering.bring_up(3, {2, 3});
   head.plan(0);
@@ -174,7 +174,7 @@ TEST_CASE("state lies where a layout wants it once all were told to turn over to
   head.run_step(1);
   const bool is_told = GENERATE(true, false);
   for (std::size_t id = 0; id < (is_told ? 4u : 3u); ++id)
-    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2});
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   recovering.lose(3);
   CHECK_FALSE(head.ended);
   recovering.lose(1);

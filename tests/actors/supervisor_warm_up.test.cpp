@@ -120,6 +120,29 @@ TEST_CASE("who joins takes state over step by step before it works", "[actors][m
     CHECK(head.recorder.steps[i]->metrics.step == static_cast<std::int64_t>(i) + 1);
 }
 
+TEST_CASE("who joins connects before it takes state over, and its event counts that",
+          "[actors][members]") {
+  Warming warming(1);
+  Head& head = warming.head;
+  REQUIRE(warming.is_warming());
+  head.system.pass(100ms);
+  const EpochNumber epoch = warming.newest().epoch_number;
+  for (std::size_t id = 0; id < 4; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, epoch, id == 1 ? 40.0 : 15.0);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, epoch);
+  head.plan(warming.step++);
+  warming.members.run_step(warming.step, epoch);
+  while (warming.is_warming()) warming.next_step();
+  const auto ended = head.recorder.events.size();
+  warming.next_step();
+  REQUIRE(head.recorder.events.size() == ended + 1);
+  const observe::RunEvent& event = head.recorder.events.back();
+  CHECK(event.kind == "joined");
+  CHECK(event.connect_ms == 40);
+  CHECK(event.copy_ms == 0);
+  CHECK(event.warm_up_ms == 60);  // The rest of what passed before.
+}
+
 TEST_CASE("every layout finds what it wants, or brings it", "[actors][members][property]") {
   // One joins, and another while it takes state over; then one is lost.
   const auto rounds = GENERATE(range(0, 6));

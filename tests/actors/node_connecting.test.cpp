@@ -1,0 +1,141 @@
+// Connecting takes real time, so this runs on a real scheduler and waits.
+
+#include "tests/torch_catch.hpp"
+
+#include "actors/node/node_actor.hpp"
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "actors/node/peers.hpp"
+#include "tests/actors/fake_actors.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "transport/inproc/hub.hpp"
+#include "transport/registry.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What connecting to a peer takes here.
+constexpr auto kEach = 20ms;
+
+class SlowTransport final : public transport::Transport {
+ public:
+  explicit SlowTransport(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+
+  transport::Peer self() const override { return inner_->self(); }
+  std::vector<std::byte> address() const override { return inner_->address(); }
+  Status connect(transport::Peer peer, std::span<const std::byte> address) override {
+    std::this_thread::sleep_for(kEach);
+    return inner_->connect(peer, address);
+  }
+  transport::Operation send(transport::Peer peer, const transport::Tag& tag,
+                            transport::ConstBuffer data) override {
+    return inner_->send(peer, tag, std::move(data));
+  }
+  transport::Operation receive(transport::Peer peer, const transport::Tag& tag,
+                               transport::MutableBuffer data) override {
+    return inner_->receive(peer, tag, std::move(data));
+  }
+  void disconnect(transport::Peer peer, Error why) override {
+    inner_->disconnect(peer, std::move(why));
+  }
+  void drop_older_than(EpochNumber epoch) override { inner_->drop_older_than(epoch); }
+  void on_peer_failure(transport::PeerFailureHandler handler) override {
+    inner_->on_peer_failure(std::move(handler));
+  }
+
+ private:
+  std::unique_ptr<transport::Transport> inner_;
+};
+
+/// Node 2 of a job, without devices, whose peers are transports alone.
+class Connecting {
+ public:
+  Connecting() {
+    seen_.welcome = {NodeId{2}, "the job", 0.05, 60, 60};
+    std::ofstream file(folder_ / "samples.json");
+    file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
+         << R"({"from": "gpt", "value": "a"}]}])";
+    file.close();
+    job::Job job = engine::tiny_job();
+    job.data.sources = {{"llava", folder_ / "samples.json", folder_.path()}};
+    resources_.setup = engine::prepare(job).value();
+    resources_.dataset =
+        std::make_shared<const data::Dataset>(data::Dataset::open(resources_.setup.data).value());
+    for (std::int32_t peer = 0; peer < 2; ++peer) peers_.push_back(transport(peer));
+    head_ = system_.spawn(fake_supervisor, &seen_);
+    NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
+    start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
+      resources_.transport = std::make_unique<SlowTransport>(transport(2));
+      return NodeReady{NodeId{2}, {1, 2}, {60, 7}};
+    };
+    start.on_end = [](JobEnd) {};
+    node_ = system_.spawn(node, &resources_, head_, std::move(start));
+    wait_until([this] { return seen_.readies == 1; });
+  }
+
+  ~Connecting() {
+    caf::anon_send_exit(node_, caf::exit_reason::kill);
+    caf::anon_send_exit(head_, caf::exit_reason::kill);
+  }
+
+  /// Takes up a layout with the first so many peers: what connecting to them took, as it says.
+  double connect_ms(EpochNumber epoch, std::size_t peers) {
+    Configuration layout;
+    layout.epoch_number = epoch;
+    for (std::size_t peer = 0; peer < peers; ++peer)
+      layout.nodes.push_back(introduce(NodeId{peer}, *peers_[peer], {60, 7}));
+    const int before = seen_.fetched;
+    caf::send_as(head_, node_, apply_atom::value, layout);
+    wait_until([this, before] { return seen_.fetched == before + 1; });
+    return seen_.connect_ms;
+  }
+
+ private:
+  struct Config : caf::actor_system_config {
+    Config() { add_messages(*this); }
+  };
+
+  std::unique_ptr<transport::Transport> transport(std::int32_t self) {
+    transport::TransportOptions options;
+    options.hub = hub_;
+    options.self = self;
+    return transport::create_transport("inproc", options).value();
+  }
+
+  static void wait_until(const std::function<bool()>& is_so) {
+    const auto deadline = std::chrono::steady_clock::now() + 60s;  // Only when a test fails.
+    while (!is_so()) {
+      REQUIRE(std::chrono::steady_clock::now() < deadline);
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+
+  testing::ScratchFolder folder_;
+  std::shared_ptr<transport::InprocHub> hub_ = std::make_shared<transport::InprocHub>();
+  std::vector<std::unique_ptr<transport::Transport>> peers_;
+  SupervisorSeen seen_;
+  NodeResources resources_;
+  Config config_;
+  caf::actor_system system_{config_};
+  // After the system, which waits in its end until nobody refers to its actors any more.
+  SupervisorActor head_;
+  NodeActor node_;
+};
+
+TEST_CASE("a node tells how long connecting to its new peers took", "[actors]") {
+  Connecting connecting;
+  constexpr double kEachMs = std::chrono::duration<double, std::milli>(kEach).count();
+  CHECK(connecting.connect_ms(3, 0) == 0);
+  CHECK(connecting.connect_ms(4, 2) >= 2 * kEachMs);
+  CHECK(connecting.connect_ms(5, 2) == 0);  // They are connected.
+}
+
+}  // namespace
+}  // namespace troupe::actors
