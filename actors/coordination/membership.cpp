@@ -56,6 +56,7 @@ void Membership::gone(NodeId node) {
   newcomers_.erase(node);
   leaving_.erase(node);
   told_.erase(node);
+  first_signs_.erase(node);
 }
 
 void Membership::clear(NodeId node) {
@@ -104,6 +105,7 @@ EpochNumber Membership::begin_generation() {
   told_ = present();
   for (const NodeId node : told_) members_[node.index()].phase = Phase::ready;
   missed_.clear();
+  first_signs_.clear();
   return ++generation_;
 }
 
@@ -156,6 +158,17 @@ std::vector<Suspect> Membership::suspects() const {
            std::tuple(b.others.size(), times_named(b.node), b.node);
   });
   return suspects;
+}
+
+void Membership::suspect(NodeId node, Time since) {
+  Time& first = first_signs_.emplace(node, since).first->second;
+  first = std::min(first, since);
+}
+
+std::optional<Time> Membership::suspected_since(NodeId node) const {
+  const auto sign = first_signs_.find(node);
+  if (sign == first_signs_.end()) return std::nullopt;
+  return sign->second;
 }
 
 void Membership::keep_only(const StatePlacement& want) {

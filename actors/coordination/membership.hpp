@@ -158,6 +158,11 @@ class Membership {
   /// any of them names it, so that what counts first is with how many it lost its connection.
   std::vector<Suspect> suspects() const;
 
+  /// A first sign that a node may be lost. Counts for this generation, where none is earlier.
+  void suspect(NodeId node, Time since);
+  /// The first one; none: nothing speaks against it.
+  std::optional<Time> suspected_since(NodeId node) const;
+
   /// Where the model's state lies; empty before the first layout.
   const StatePlacement& placed() const { return placed_; }
   void place(StatePlacement placed) { placed_ = std::move(placed); }
@@ -184,6 +189,7 @@ class Membership {
   EpochNumber generation_ = 0;
   std::set<NodeId> told_;  ///< Of the newest layout, and not gone since.
   std::map<NodeId, std::set<NodeId>> missed_;
+  std::map<NodeId, Time> first_signs_;
   StatePlacement placed_;
   std::optional<Time> short_since_;
   std::int64_t changes_ = 0;

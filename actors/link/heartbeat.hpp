@@ -38,7 +38,13 @@ class Pace {
 /// How long a peer has been silent.
 class Silence {
  public:
-  void heard() { silent_ = {}; }
+  void heard(Time now) {
+    silent_ = {};
+    last_heard_ = now;
+  }
+
+  /// When it last was; the clock's beginning where it never was.
+  Time last_heard() const { return last_heard_; }
 
   /// Time passes. True where the peer has been silent for longer than `limit`.
   ///
@@ -48,6 +54,7 @@ class Silence {
 
  private:
   Time last_look_;
+  Time last_heard_;
   Duration silent_{};
 };
 

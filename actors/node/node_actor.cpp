@@ -354,7 +354,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       },
       [self](alive_atom) {
         if (!counts(self)) return;
-        self->state.silence.heard();
+        self->state.silence.heard(self->clock().now());
         head_is_back(self);
       },
       [self](lost_atom, NodeId peer, const std::string& how) { peer_lost(self, peer, how); },

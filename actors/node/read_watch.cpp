@@ -7,7 +7,7 @@ namespace troupe::actors {
 Status ReadWatch::pass(Time now, double timeout_s, const std::optional<files::FileRead>& oldest) {
   const std::int64_t number = oldest ? oldest->number : 0;
   const bool over = silence_.pass(now, seconds(timeout_s));
-  if (number != number_) silence_.heard();
+  if (number != number_) silence_.heard(now);
   const bool same = number == number_;
   number_ = number;
   if (!oldest || !same || !over) return Done{};

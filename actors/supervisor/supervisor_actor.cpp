@@ -90,7 +90,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](const TemplateSetPtr& templates) { take_templates(self, templates); },
       [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
       [self](lost_atom, NodeId id) { node_lost(self, id); },
-      [self](alive_atom, NodeId id) { self->state.links[id.index()].silence.heard(); },
+      [self](alive_atom, NodeId id) { self->state.links[id.index()].silence.heard(now(self)); },
       [self](tick_atom) { watch(self); },
   };
 }

@@ -60,8 +60,8 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   if (regrouping.lost.empty() && !regrouping.is_takeover) {
     regrouping.noticed = noticed;
     regrouping.why = what;
-    if (state.job.members[lost].is_silent)
-      regrouping.detect_ms = 1000 * state.resources->setup.job.cluster.heartbeat_timeout_s;
+    regrouping.detect_ms =
+        milliseconds_between(state.job.members.suspected_since(lost).value_or(noticed), noticed);
   }
   regrouping.lost.push_back(lost);
   std::erase(regrouping.joined, lost);
@@ -111,6 +111,8 @@ void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_numb
   auto& state = self->state;
   if (epoch_number != state.job.members.generation() || !state.job.members.miss(reporter, peer))
     return;
+  // Either may be the lost one.
+  for (const NodeId node : {reporter, peer}) state.job.members.suspect(node, now(self));
   expect_reason(self, {Errc::transport_failed,
                        "node " + std::to_string(reporter.value) + " lost its connection to node " +
                            std::to_string(peer.value) + " (" + how + ")",

@@ -69,6 +69,8 @@ void find_silent_nodes(Self self) {
     if (!state.job.members.is_there(node) ||
         !state.links[i].silence.pass(now(self), seconds(timeout_s)))
       continue;
+    const Time heard = std::max(state.links[i].silence.last_heard(), state.job.members[node].since);
+    state.job.members.suspect(node, heard);
     state.job.members.fell_silent(node);
     state.job.members.ended(node, silent_for(timeout_s));
     node_lost(self, node);

@@ -18,7 +18,7 @@ struct RunEvent {
   std::string kind;                 ///< `layout`.
   std::vector<NodeId> nodes;        ///< Whom it is about; of a layout, those that work in it.
   std::string why;                  ///< A clause for people.
-  double detect_ms = 0;             ///< Until it was noticed.
+  double detect_ms = 0;             ///< From the first sign of a loss until it counted as one.
   double decide_ms = 0;             ///< Until it was known what to do.
   double connect_ms = 0;            ///< To new peers, of the slowest node.
   double copy_ms = 0;               ///< Of state that moved, once all had connected.

@@ -31,16 +31,19 @@ TEST_CASE("a peer is silent once nothing was heard for longer than the limit", "
   };
   CHECK_FALSE(pass(6));  // The first look starts the clock: five more are 1 s, not longer.
   CHECK(pass(1));
-  silence.heard();
+  CHECK(silence.last_heard() == Time{});
+  silence.heard(now);
+  const Time heard = now;
   CHECK_FALSE(pass(5));
   CHECK(pass(1));
+  CHECK(silence.last_heard() == heard);
 }
 
 TEST_CASE("a listener that was held up itself does not blame its peers", "[actors]") {
   Silence silence;
   CHECK_FALSE(silence.pass(kStart, 1s));
   CHECK_FALSE(silence.pass(kStart + 10min, 1s));  // Counts as 400 ms.
-  silence.heard();                                // What was waiting to be read.
+  silence.heard(kStart + 10min);                  // What was waiting to be read.
   CHECK_FALSE(silence.pass(kStart + 20min, 1s));
   CHECK_FALSE(silence.pass(kStart + 30min, 1s));
   CHECK(silence.pass(kStart + 40min, 1s));

@@ -128,6 +128,21 @@ TEST_CASE("the most suspicious node lost the most connections, then is named mos
   CHECK(members.missed().empty());
 }
 
+TEST_CASE("the first sign against a node counts until the next generation, or until it is gone",
+          "[coordination]") {
+  Membership members = members_of(3);
+  members.begin_generation();
+  CHECK_FALSE(members.suspected_since(NodeId{1}));
+  for (const auto after : {5s, 3s, 4s}) members.suspect(NodeId{1}, Time{} + after);
+  members.suspect(NodeId{2}, Time{} + 6s);
+  CHECK(members.suspected_since(NodeId{1}) == Time{} + 3s);
+  members.gone(NodeId{1});
+  CHECK_FALSE(members.suspected_since(NodeId{1}));
+  CHECK(members.suspected_since(NodeId{2}) == Time{} + 6s);
+  members.begin_generation();
+  CHECK_FALSE(members.suspected_since(NodeId{2}));
+}
+
 TEST_CASE("losses are borne as long as each shard has another holder", "[coordination]") {
   const DeviceSlot a{NodeId{0}, 0}, b{NodeId{0}, 1}, c{NodeId{1}, 0}, d{NodeId{2}, 0};
   Membership members(3);

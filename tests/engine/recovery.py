@@ -36,6 +36,7 @@ JOB = ROOT / "tests" / "engine" / "parity.toml"
 STEPS, BATCH, RECORDS = 20, 8, 60
 SLOW_STEPS = 90  # Usual speed is known after 20 steps, and a node slow after 16.
 FP64 = "train.dtype=fp64"
+TO_LOOK_S = 2  # Nodes and head look every 0.2 s, on a busy machine more rarely.
 RESOLVED_WITHIN_S = 10  # Of each event, besides the time until silence counts.
 ENCODERS, LLM = '{node=N,vision="all",audio="all"}', '{node=N,llm="all"}'
 
@@ -184,6 +185,7 @@ def a_killed_node_changes_nothing(bench):
         bench.check(job, MODELS[model])
         events = job.events()
         expect([event["nodes"] for event in events] == [[node]], f"events: {events}")
+        expect(0 <= events[0]["detect_ms"] < 1000, f"it was killed, and long not noticed: {events}")
         expect("was lost" in output and "goes on without it" in output and f"the loss of node {node}: noticed" in output,
                f"the log does not tell:\n{output[-2500:]}")
         lines = read_lines(job.run / "metrics.jsonl")
@@ -278,7 +280,7 @@ def a_stopped_node_is_done_without_and_ends_when_it_goes_on(bench):
         time.sleep(0.05)
     job.finish()
     bench.check(job, steps=40)
-    expect(job.events()[0]["detect_ms"] >= 1500, f"events: {job.events()}")
+    expect(1500 <= job.events()[0]["detect_ms"] < 1500 + 1000 * TO_LOOK_S, f"events: {job.events()}")
 
 
 def the_last_copy(bench):
