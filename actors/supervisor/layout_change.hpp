@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,9 +44,10 @@ struct Regrouping {
   bool is_takeover = false;  ///< The head itself was lost.
   std::vector<NodeId> lost;
   std::vector<NodeId> joined;
-  std::vector<NodeId> drained;  ///< They give their state away, and then go.
-  std::string why;              ///< Of the first loss; else of the first that leaves or joins.
-  Time noticed;                 ///< The same.
+  std::vector<NodeId> drained;            ///< They give their state away, and then go.
+  std::string why_lost;                   ///< Of each of them, the head first; separated by `; `.
+  std::map<NodeId, std::string> reasons;  ///< Of each that joins or leaves.
+  Time noticed;                           ///< The first loss; else who first leaves or joins.
   double detect_ms = 0;
   StatePlacement left;              ///< Where state lies without the lost ones.
   ParallelPlan plan;                ///< With which it goes on.

@@ -142,7 +142,7 @@ Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
   Regrouping regrouping;
   regrouping.is_takeover = true;
   regrouping.lost = missing_nodes(gathered);
-  regrouping.why =
+  regrouping.why_lost =
       "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
   regrouping.noticed = state.gathering->begun;
   regrouping.left = placed;

@@ -199,10 +199,10 @@ bool change_members(Self self) {
   regrouping.joined.assign(newcomers.begin(), newcomers.end());
   for (const auto& [node, leave] : state.job.members.leaving()) {
     regrouping.drained.push_back(node);
-    regrouping.why = "node " + std::to_string(node.value) + " leaves: " + leave.why;
+    regrouping.reasons[node] = "node " + std::to_string(node.value) + " leaves: " + leave.why;
   }
   for (const NodeId node : regrouping.joined)
-    if (regrouping.why.empty()) regrouping.why = describe(state.job.members, node) + " joined";
+    regrouping.reasons[node] = describe(state.job.members, node) + " joined";
   auto decided = plan_regrouping(state, state.job.members.staying(), regrouping);
   if (decided.ok()) decided = regrouping.room;
   if (!decided.ok()) {

@@ -53,17 +53,19 @@ Status recover(Self self, NodeId lost, const std::string& what) {
     }
   }
   if (!decided.ok()) return decided;
-  for (const NodeId node : state.job.members.newcomers())
+  for (const NodeId node : state.job.members.newcomers()) {
     if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
         regrouping.joined.end())
       regrouping.joined.push_back(node);
+    regrouping.reasons[node] = describe(state.job.members, node) + " joined";
+  }
   if (regrouping.lost.empty() && !regrouping.is_takeover) {
     regrouping.noticed = noticed;
-    regrouping.why = what;
     regrouping.detect_ms =
         milliseconds_between(state.job.members.suspected_since(lost).value_or(noticed), noticed);
   }
   regrouping.lost.push_back(lost);
+  regrouping.why_lost += (regrouping.why_lost.empty() ? "" : "; ") + what;
   std::erase(regrouping.joined, lost);
   std::erase(regrouping.drained, lost);
   const std::string tight = regrouping.room.ok() ? ""

@@ -56,35 +56,60 @@ std::string change_words(const Regrouping& regrouping) {
   return text;
 }
 
-/// Events tell of nodes that were lost first of all: these cost the most.
-observe::RunEvent event_of(const SupervisorState& state, Time now) {
+/// Why these nodes join or leave.
+std::string reasons_of(const Regrouping& regrouping, const std::vector<NodeId>& nodes) {
+  std::string text;
+  for (const NodeId node : nodes) text += (text.empty() ? "" : "; ") + regrouping.reasons.at(node);
+  return text;
+}
+
+/// What the change took, of whichever kind.
+observe::RunEvent phases_of(const SupervisorState& state, Time now) {
   const Regrouping& regrouping = state.regrouping;
   const LayoutChange& change = state.change;
   observe::RunEvent event;
-  event.time = engine::utc_now();
-  event.step = state.job.loop.progress().step + 1;
-  event.generation = state.job.members.generation();
-  event.kind = regrouping.is_takeover       ? "head-lost"
-               : !regrouping.lost.empty()   ? "lost"
-               : regrouping.drained.empty() ? "joined"
-                                            : "drained";
-  event.nodes = !regrouping.lost.empty()      ? regrouping.lost
-                : !regrouping.drained.empty() ? regrouping.drained
-                                              : regrouping.joined;
-  event.why = regrouping.why;
   event.detect_ms = regrouping.detect_ms;
   event.decide_ms = milliseconds_between(regrouping.noticed, change.begun);
   add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
-  if (regrouping.warmed) {
-    const WarmingUp& warmed = *regrouping.warmed;
-    event.connect_ms += warmed.connect_ms;  // Who joined connected then.
-    event.warm_up_ms = milliseconds_between(warmed.begun, regrouping.noticed) - warmed.connect_ms;
-    event.warm_up_bytes = warmed.bytes;
-    event.warm_up_steps = warmed.steps;
-  }
-  event.tolerance_left = tolerance_of(change.want);
+  if (regrouping.warmed) event.connect_ms += regrouping.warmed->connect_ms;  // Who joins did then.
   return event;
+}
+
+void add_warm_up(const Regrouping& regrouping, observe::RunEvent& event) {
+  if (!regrouping.warmed) return;
+  const WarmingUp& warmed = *regrouping.warmed;
+  event.warm_up_ms = milliseconds_between(warmed.begun, regrouping.noticed) - warmed.connect_ms;
+  event.warm_up_bytes = warmed.bytes;
+  event.warm_up_steps = warmed.steps;
+}
+
+/// An event for each kind of what happened. Losses come first: these cost the most.
+std::vector<observe::RunEvent> events_of(const SupervisorState& state, Time now) {
+  const Regrouping& regrouping = state.regrouping;
+  std::vector<observe::RunEvent> events;
+  const auto add = [&](const char* kind, const std::vector<NodeId>& nodes, std::string why) {
+    observe::RunEvent event;
+    if (events.empty()) event = phases_of(state, now);
+    event.has_phases = events.empty();
+    event.time = engine::utc_now();
+    event.step = state.job.loop.progress().step + 1;
+    event.generation = state.job.members.generation();
+    event.kind = kind;
+    event.nodes = nodes;
+    event.why = std::move(why);
+    event.tolerance_left = tolerance_of(state.change.want);
+    events.push_back(std::move(event));
+  };
+  if (regrouping.is_takeover || !regrouping.lost.empty())
+    add(regrouping.is_takeover ? "head-lost" : "lost", regrouping.lost, regrouping.why_lost);
+  if (!regrouping.drained.empty())
+    add("drained", regrouping.drained, reasons_of(regrouping, regrouping.drained));
+  if (!regrouping.joined.empty()) {
+    add("joined", regrouping.joined, reasons_of(regrouping, regrouping.joined));
+    add_warm_up(regrouping, events.back());
+  }
+  return events;
 }
 
 }  // namespace
@@ -154,14 +179,14 @@ void regrouped(Self self) {
   for (const NodeId node : regrouping.drained)
     if (is_awaited_by_save(state, node))
       give_up_save(self, "a node that leaves has not written its share");
-  state.replay = event_of(state, now(self));
+  state.replay = events_of(state, now(self));
   state.replayed_change = change_words(regrouping);
   std::string idle;
   if (!regrouping.idle.empty())
     idle = "; without work: " + who_text({regrouping.idle.begin(), regrouping.idle.end()});
-  state.resources->logger.info("going on from step " + std::to_string(state.replay->step) +
+  state.resources->logger.info("going on from step " + std::to_string(state.replay.front().step) +
                                " after " + state.replayed_change + " on layout " +
-                               std::to_string(state.replay->generation) + ", " +
+                               std::to_string(state.replay.front().generation) + ", " +
                                observe::layout_words(state.configuration.plan) + idle +
                                (regrouping.choice.empty() ? "" : "; " + regrouping.choice));
   if (!regrouping.is_takeover) state.job.members.count_change();
@@ -180,21 +205,21 @@ void take_templates(Self self, const TemplateSetPtr& templates) {
 
 void tell_of_change(Self self) {
   auto& state = self->state;
-  if (!state.replay) return;
-  self->send(state.actors.recorder,
-             std::make_shared<const observe::RunEvent>(*std::exchange(state.replay, std::nullopt)));
+  for (observe::RunEvent& event : std::exchange(state.replay, {}))
+    self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(std::move(event)));
 }
 
 void replayed(Self self, double step_ms) {
   auto& state = self->state;
-  if (!state.replay) return;
-  state.replay->replay_ms = step_ms;
-  const observe::RunEvent event = *state.replay;
+  if (state.replay.empty()) return;
+  state.replay.front().replay_ms = step_ms;
+  const observe::RunEvent event = state.replay.front();
+  const observe::RunEvent joined = state.replay.back();  // Where anybody did.
   const double before_ms = state.step_ms_before;
   std::string warmed;
-  if (event.warm_up_steps > 0)
-    warmed = scheduler::byte_text(static_cast<double>(event.warm_up_bytes)) +
-             " of state had come during " + step_count_text(event.warm_up_steps) + " before; ";
+  if (joined.warm_up_steps > 0)
+    warmed = scheduler::byte_text(static_cast<double>(joined.warm_up_bytes)) +
+             " of state had come during " + step_count_text(joined.warm_up_steps) + " before; ";
   state.resources->logger.info(
       state.replayed_change + ": noticed after " + in_ms(event.detect_ms) + ", decided in " +
       in_ms(event.decide_ms) + ", connected in " + in_ms(event.connect_ms) + ", " +

@@ -39,8 +39,8 @@ void regrouped(SupervisorSelf self);
 /// had none is looked at again, as if it joined.
 void take_templates(SupervisorSelf self, const TemplateSetPtr& templates);
 
-/// Writes the event of a change whose first step has not ended, and will not: another one follows,
-/// or the job ends.
+/// Writes the events, one for each kind, of a change whose first step has not ended, and will not:
+/// another one follows, or the job ends.
 void tell_of_change(SupervisorSelf self);
 
 /// The first step of a new layout has ended: says what the change took.

@@ -90,9 +90,9 @@ struct SupervisorState {
       std::make_shared<const scheduler::TemplateSet>();  ///< For losses and joins; none at first.
   Regrouping regrouping;                                 ///< Where the job regroups.
   std::optional<WarmingUp> warming;
-  std::optional<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
-  std::string replayed_change;              ///< `the loss of node 2`: the same one.
-  std::optional<Time> began;                ///< To train.
+  std::vector<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
+  std::string replayed_change;            ///< `the loss of node 2`: the same one.
+  std::optional<Time> began;              ///< To train.
   double quiet_ms = scheduler::expected_quiet_ms(0, 0);  ///< Until the next of them, expected.
   double step_ms_before = 0;  ///< Of the last finished step; 0: there is none.
   double last_loss = 0;       ///< The same.

@@ -62,6 +62,8 @@ class Costs {
     const auto step = static_cast<std::int64_t>(number(event, "step"));
     disturbed_.insert(step);
     if (kind != "lost" && kind != "joined") return;
+    add_turnover(event, step);
+    if (!event.contains("decide_ms")) return;  // Of a change that began with another kind.
     auto& own = phases_[kind == "lost" ? 0 : 1];
     own.detect.push_back(number(event, "detect_ms"));
     own.decide.push_back(number(event, "decide_ms"));
@@ -69,7 +71,6 @@ class Costs {
     own.rebuild.push_back(number(event, "connect_ms") + number(event, "rebuild_ms"));
     if (const auto usual = usual_step_ms(step, number(event, "generation")))
       own.first_step.push_back(number(event, "replay_ms") - *usual);
-    add_turnover(event, step);
   }
 
   RunCosts result() const {

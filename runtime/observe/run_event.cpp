@@ -4,24 +4,29 @@
 
 namespace troupe::observe {
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void add_phases(const RunEvent& event, Json& json) {
+  json["detect_ms"] = event.detect_ms;
+  json["decide_ms"] = event.decide_ms;
+  json["connect_ms"] = event.connect_ms;
+  json["copy_ms"] = event.copy_ms;
+  json["copy_bytes"] = event.copy_bytes;
+  json["rebuild_ms"] = event.rebuild_ms;
+  json["replay_ms"] = event.replay_ms;
+}
+
+}  // namespace
+
 std::string event_line(const RunEvent& event) {
-  using Json = nlohmann::ordered_json;
   Json nodes = Json::array();
   for (const NodeId node : event.nodes) nodes.push_back(node.value);
-  Json json = {{"time", event.time},
-               {"step", event.step},
-               {"generation", event.generation},
-               {"kind", event.kind},
-               {"nodes", nodes},
-               {"why", event.why},
-               {"detect_ms", event.detect_ms},
-               {"decide_ms", event.decide_ms},
-               {"connect_ms", event.connect_ms},
-               {"copy_ms", event.copy_ms},
-               {"copy_bytes", event.copy_bytes},
-               {"rebuild_ms", event.rebuild_ms},
-               {"replay_ms", event.replay_ms},
-               {"tolerance_left", event.tolerance_left}};
+  Json json = {{"time", event.time}, {"step", event.step}, {"generation", event.generation},
+               {"kind", event.kind}, {"nodes", nodes},     {"why", event.why}};
+  if (event.has_phases) add_phases(event, json);
+  json["tolerance_left"] = event.tolerance_left;
   if (event.warm_up_steps > 0) {
     json["warm_up_ms"] = event.warm_up_ms;
     json["warm_up_bytes"] = event.warm_up_bytes;

@@ -10,7 +10,8 @@
 
 namespace troupe::observe {
 
-/// Phases that an event did not have take 0 ms.
+/// Phases that an event did not have take 0 ms. Where losses, leaves and joins meet in one change
+/// of layout each kind has a line; what the change took stands in the first.
 struct RunEvent {
   std::string time;                 ///< UTC, as `utc_now` writes it.
   std::int64_t step = 0;            ///< The first one after it.
@@ -18,6 +19,7 @@ struct RunEvent {
   std::string kind;                 ///< `layout`.
   std::vector<NodeId> nodes;        ///< Whom it is about; of a layout, those that work in it.
   std::string why;                  ///< A clause for people.
+  bool has_phases = true;           ///< false: the line before, of the same generation, has them.
   double detect_ms = 0;             ///< From the first sign of a loss until it counted as one.
   double decide_ms = 0;             ///< Until it was known what to do.
   double connect_ms = 0;            ///< To new peers, of the slowest node.

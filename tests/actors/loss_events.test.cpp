@@ -1,5 +1,6 @@
 #include "actors/supervisor/supervisor_recovery.hpp"
 
+#include "tests/actors/members_fixture.hpp"
 #include "tests/actors/recovering_head.hpp"
 
 namespace troupe::actors {
@@ -54,6 +55,50 @@ TEST_CASE("a loss is detected from its first sign on", "[actors][recovery]") {
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}}));
   CHECK(head.recorder.events[0].detect_ms == detect_ms);
   CHECK(head.recorder.events[0].decide_ms == 0);
+}
+
+TEST_CASE("a change of several kinds has an event for each, and its phases in the first",
+          "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  head.join("another");
+  head.ready(1);
+  members.ask(ControlRequest::Kind::drain, 3);
+  members.run_step(1, 2);
+  REQUIRE(head.recorder.events.size() == 1);
+  REQUIRE(head.seen[1].configurations.back().epoch_number == 3);
+  members.lose(0);  // While that layout comes up.
+  head.system.pass(50ms);
+  members.bring_up(4, {1, 2, 3});
+  head.plan(1);
+  head.system.pass(100ms);
+  members.run_step(2, 4);
+  REQUIRE(head.recorder.events.size() == 4);
+  const observe::RunEvent& lost = head.recorder.events[1];
+  CHECK(lost.kind == "lost");
+  CHECK((lost.nodes == std::vector<NodeId>{NodeId{0}}));
+  CHECK(lost.why == "node 0 (host, pid 100) was lost: was killed by signal 9");
+  CHECK(lost.has_phases);
+  CHECK(lost.copy_ms == 50);
+  CHECK(lost.replay_ms >= 100);
+  const observe::RunEvent& drained = head.recorder.events[2];
+  CHECK(drained.kind == "drained");
+  CHECK((drained.nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(says(drained.why, "node 3 leaves: "));
+  const observe::RunEvent& joined = head.recorder.events[3];
+  CHECK(joined.kind == "joined");
+  CHECK((joined.nodes == std::vector<NodeId>{NodeId{1}}));
+  CHECK(joined.why == "node 1 (another, pid 104) joined");
+  for (const observe::RunEvent* beside : {&drained, &joined}) {
+    CHECK_FALSE(beside->has_phases);
+    CHECK(beside->generation == 4);
+    CHECK(beside->step == 2);
+    CHECK(beside->tolerance_left == lost.tolerance_left);
+  }
 }
 
 }  // namespace

@@ -124,6 +124,9 @@ TEST_CASE("a node that is lost while a layout comes up leads to another one",
   for (std::size_t device = 0; device < 2; ++device) head.finished(device, 1, 3);
   REQUIRE(head.recorder.events.size() == 1);
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}, NodeId{0}}));
+  CHECK(head.recorder.events[0].why ==
+        "node 1 (host, pid 101) was lost: was killed by signal 9; "
+        "node 0 (host, pid 100) was lost: was killed by signal 9");
 }
 
 TEST_CASE("state lies where a layout wants it once all were told to turn over to it",

@@ -84,6 +84,19 @@ TEST_CASE("a run without events has no file of them, others a line for each", "[
   CHECK_THAT(lines, ContainsSubstring(R"("step":4)") && ContainsSubstring(R"("copy_bytes":77)"));
 }
 
+TEST_CASE("phases of a change stand in its first line alone", "[engine]") {
+  const testing::ScratchFolder scratch;
+  auto folder = RunFolder::create(scratch / "run", "job").value();
+  observe::RunEvent event;
+  event.kind = "joined";
+  event.has_phases = false;
+  event.warm_up_steps = 3;
+  REQUIRE(folder.write_event(event).ok());
+  const std::string line = content(scratch / "run" / "events.jsonl");
+  CHECK_THAT(line, !ContainsSubstring("copy_") && !ContainsSubstring("decide_ms"));
+  CHECK_THAT(line, ContainsSubstring("warm_up_steps") && ContainsSubstring("tolerance_left"));
+}
+
 TEST_CASE("new and empty folders are fit for a run", "[engine]") {
   const testing::ScratchFolder scratch;
   CHECK(RunFolder::check(scratch / "new").ok());

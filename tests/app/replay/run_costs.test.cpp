@@ -54,6 +54,20 @@ TEST_CASE("a run's medians are what changes cost", "[app]") {
   CHECK(*costs.pace == Approx(1.25));
 }
 
+TEST_CASE("a join in the change that a loss began has no costs of its own", "[app]") {
+  const auto costs =
+      parse_run_costs(
+          "{\"kind\":\"lost\",\"step\":2,\"generation\":2,\"decide_ms\":6,\"copy_ms\":50}\n"
+          "{\"kind\":\"joined\",\"step\":2,\"generation\":2,\"nodes\":[1],\"tolerance_left\":1}\n",
+          "", "e")
+          .value();
+  REQUIRE(costs.loss);
+  CHECK(costs.loss->copy_ms == 50);
+  CHECK(costs.losses == 1);
+  CHECK(costs.joins == 0);
+  CHECK_FALSE(costs.join);
+}
+
 TEST_CASE("what a run does not tell stays open", "[app]") {
   const auto costs =
       parse_run_costs("{\"kind\":\"joined\",\"step\":2,\"decide_ms\":6}\n", "", "e").value();
