@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
@@ -87,6 +88,15 @@ void add_copies(const LayoutChange& change, observe::RunEvent& event) {
   event.connect_ms = std::min(change.connect_ms, in_all_ms);
   event.copy_ms = in_all_ms - event.connect_ms;
   event.copy_bytes = change.moves.sent_bytes;
+  std::set<NodeId> senders;
+  for (const StateMove& move : change.moves.moves)
+    if (!move.is_from_seed() && move.from.node != move.to.node) senders.insert(move.from.node);
+  event.senders = static_cast<std::int32_t>(senders.size());
+}
+
+double samples_per_s(const observe::StepMetrics& metrics) {
+  const double busy_ms = metrics.step_ms - metrics.data_wait_ms - metrics.plan_wait_ms;
+  return busy_ms > 0 ? 1000 * static_cast<double>(metrics.samples) / busy_ms : 0;
 }
 
 std::string change_text(const SupervisorState& state, Time now) {
@@ -135,6 +145,7 @@ observe::RunEvent change_event(const SupervisorState& state, Time now) {
   event.decide_ms = milliseconds_between(change.due, change.begun);
   add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
+  event.samples_per_s_before = state.samples_per_s_before;
   event.tolerance_left = tolerance_of(change.want);
   return event;
 }

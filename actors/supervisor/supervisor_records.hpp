@@ -34,6 +34,9 @@ Error stalled_error(const SupervisorState& state, Time now);
 /// What came before all turned over: connecting, for as long as the slowest node took; then copies.
 void add_copies(const LayoutChange& change, observe::RunEvent& event);
 
+/// Of a step, while it did not wait for its plan or its samples. 0: it took no time.
+double samples_per_s(const observe::StepMetrics& metrics);
+
 /// What a change of layout brought and how long it took, a line for the log.
 std::string change_text(const SupervisorState& state, Time now);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 #include <utility>
 
 #include "actors/supervisor/supervisor_layout.hpp"
@@ -44,6 +46,17 @@ void rewind(SupervisorState& state) {
   state.saves.ends_job = false;
 }
 
+/// `41.3 samples per s`.
+std::string rate_text(double rate) {
+  std::ostringstream text;
+  text << std::setprecision(3) << rate << " samples per s";
+  return text.str();
+}
+
+std::string node_count_text(std::int32_t nodes) {
+  return std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
+}
+
 std::string in_ms(double ms) { return std::to_string(std::lround(ms)) + " ms"; }
 
 /// `the loss of node 2 and the joining of node 5`.
@@ -72,6 +85,7 @@ observe::RunEvent phases_of(const SupervisorState& state, Time now) {
   event.decide_ms = milliseconds_between(regrouping.noticed, change.begun);
   add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
+  event.samples_per_s_before = state.samples_per_s_before;
   if (regrouping.warmed) event.connect_ms += regrouping.warmed->connect_ms;  // Who joins did then.
   return event;
 }
@@ -209,24 +223,32 @@ void tell_of_change(Self self) {
     self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(std::move(event)));
 }
 
-void replayed(Self self, double step_ms) {
+void replayed(Self self, const observe::StepMetrics& step) {
   auto& state = self->state;
   if (state.replay.empty()) return;
-  state.replay.front().replay_ms = step_ms;
-  const observe::RunEvent event = state.replay.front();
-  const observe::RunEvent joined = state.replay.back();  // Where anybody did.
+  observe::RunEvent& event = state.replay.front();
+  event.decode_ms = step.data_wait_ms;
+  event.replay_ms = step.step_ms - step.data_wait_ms;
+  event.samples_per_s_first = samples_per_s(step);
+  const observe::RunEvent& joined = state.replay.back();  // Where anybody did.
   const double before_ms = state.step_ms_before;
   std::string warmed;
   if (joined.warm_up_steps > 0)
     warmed = scheduler::byte_text(static_cast<double>(joined.warm_up_bytes)) +
              " of state had come during " + step_count_text(joined.warm_up_steps) + " before; ";
+  const std::string sent = scheduler::byte_text(static_cast<double>(event.copy_bytes)) +
+                           " of state moved" +
+                           (event.senders > 0 ? " from " + node_count_text(event.senders) : "");
+  const std::string before = before_ms > 0 ? " (the one before took " + in_ms(before_ms) + ", " +
+                                                 rate_text(event.samples_per_s_before) + ")"
+                                           : "";
   state.resources->logger.info(
       state.replayed_change + ": noticed after " + in_ms(event.detect_ms) + ", decided in " +
-      in_ms(event.decide_ms) + ", connected in " + in_ms(event.connect_ms) + ", " +
-      scheduler::byte_text(static_cast<double>(event.copy_bytes)) + " of state moved in " +
-      in_ms(event.copy_ms) + ", stages built in " + in_ms(event.rebuild_ms) + ", step " +
-      std::to_string(event.step) + " trained in " + in_ms(step_ms) +
-      (before_ms > 0 ? " (the one before took " + in_ms(before_ms) + ")" : "") + "; " + warmed +
+      in_ms(event.decide_ms) + ", connected in " + in_ms(event.connect_ms) + ", " + sent + " in " +
+      in_ms(event.copy_ms) + ", stages built in " + in_ms(event.rebuild_ms) +
+      ", samples newly dealt waited for " + in_ms(event.decode_ms) + ", step " +
+      std::to_string(event.step) + " trained in " + in_ms(event.replay_ms) + ", " +
+      rate_text(event.samples_per_s_first) + before + "; " + warmed +
       (event.tolerance_left > 0 ? std::to_string(event.tolerance_left) + " more may be lost"
                                 : "from now on the loss of a node may end the job"));
   tell_of_change(self);

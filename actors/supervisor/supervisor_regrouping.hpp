@@ -10,6 +10,7 @@
 
 #include "actors/supervisor/layout_change.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
+#include "runtime/observe/step_metrics.hpp"
 
 namespace troupe::actors {
 
@@ -44,7 +45,7 @@ void take_templates(SupervisorSelf self, const TemplateSetPtr& templates);
 void tell_of_change(SupervisorSelf self);
 
 /// The first step of a new layout has ended: says what the change took.
-void replayed(SupervisorSelf self, double step_ms);
+void replayed(SupervisorSelf self, const observe::StepMetrics& step);
 
 /// What is left to do of a node that the job has lost or let go: where it is still there it is told
 /// why, or nothing where all is well; its connection and its devices are forgotten.

@@ -94,8 +94,9 @@ struct SupervisorState {
   std::string replayed_change;            ///< `the loss of node 2`: the same one.
   std::optional<Time> began;              ///< To train.
   double quiet_ms = scheduler::expected_quiet_ms(0, 0);  ///< Until the next of them, expected.
-  double step_ms_before = 0;  ///< Of the last finished step; 0: there is none.
-  double last_loss = 0;       ///< The same.
+  double step_ms_before = 0;        ///< Of the last finished step; 0: there is none.
+  double samples_per_s_before = 0;  ///< The same.
+  double last_loss = 0;             ///< The same.
   ActorHandles actors;
   Time last_finish;
   std::deque<Collection> collections;

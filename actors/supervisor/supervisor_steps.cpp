@@ -44,8 +44,9 @@ void finish_step(Self self) {
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
   if (!step.counted.ok()) return fail(self, step.counted.error());
-  replayed(self, record->metrics.step_ms);
+  replayed(self, record->metrics);
   state.step_ms_before = record->metrics.step_ms;
+  state.samples_per_s_before = samples_per_s(record->metrics);
   state.quiet_ms = scheduler::expected_quiet_ms(
       state.job.members.changes(), milliseconds_between(*state.began, state.last_finish));
   state.last_loss = record->metrics.loss;

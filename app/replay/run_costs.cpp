@@ -70,7 +70,7 @@ class Costs {
     own.copy.push_back(number(event, "copy_ms"));
     own.rebuild.push_back(number(event, "connect_ms") + number(event, "rebuild_ms"));
     if (const auto usual = usual_step_ms(step, number(event, "generation")))
-      own.first_step.push_back(number(event, "replay_ms") - *usual);
+      own.first_step.push_back(number(event, "decode_ms") + number(event, "replay_ms") - *usual);
   }
 
   RunCosts result() const {

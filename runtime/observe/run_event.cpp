@@ -14,8 +14,12 @@ void add_phases(const RunEvent& event, Json& json) {
   json["connect_ms"] = event.connect_ms;
   json["copy_ms"] = event.copy_ms;
   json["copy_bytes"] = event.copy_bytes;
+  json["senders"] = event.senders;
   json["rebuild_ms"] = event.rebuild_ms;
+  json["decode_ms"] = event.decode_ms;
   json["replay_ms"] = event.replay_ms;
+  if (event.samples_per_s_before > 0) json["samples_per_s_before"] = event.samples_per_s_before;
+  if (event.samples_per_s_first > 0) json["samples_per_s_first"] = event.samples_per_s_first;
 }
 
 }  // namespace

@@ -25,8 +25,12 @@ struct RunEvent {
   double connect_ms = 0;            ///< To new peers, of the slowest node.
   double copy_ms = 0;               ///< Of state that moved, once all had connected.
   std::int64_t copy_bytes = 0;      ///< Between nodes.
+  std::int32_t senders = 0;         ///< Nodes that sent of it to others.
   double rebuild_ms = 0;            ///< Of stages.
-  double replay_ms = 0;             ///< Of the step that was trained again.
+  double decode_ms = 0;             ///< In which the first step waited for samples newly dealt.
+  double replay_ms = 0;             ///< Of that step, most often one that is trained again, else.
+  double samples_per_s_before = 0;  ///< Of the last step before, without its waits; 0: unknown.
+  double samples_per_s_first = 0;   ///< The same of the first step after; 0: none has ended yet.
   double warm_up_ms = 0;            ///< In which who joined took state over, while others trained;
                                     ///< its connecting stands in `connect_ms`.
   std::int64_t warm_up_bytes = 0;   ///< Of it.

@@ -1,5 +1,7 @@
 #include "actors/supervisor/supervisor_recovery.hpp"
 
+#include <catch2/catch_approx.hpp>
+
 #include "tests/actors/members_fixture.hpp"
 #include "tests/actors/recovering_head.hpp"
 
@@ -55,6 +57,45 @@ TEST_CASE("a loss is detected from its first sign on", "[actors][recovery]") {
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}}));
   CHECK(head.recorder.events[0].detect_ms == detect_ms);
   CHECK(head.recorder.events[0].decide_ms == 0);
+}
+
+TEST_CASE("an event tells waiting for newly dealt samples from the step, and what steps gave",
+          "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  head.system.pass(100ms);
+  head.run_step(1);  // Six samples in 100 ms.
+  head.plan(1);
+  recovering.lose(1);
+  recovering.bring_up(2, {0, 2, 3});
+  head.system.pass(150ms);
+  head.plan(1, 50);
+  head.system.pass(200ms);
+  for (std::size_t device = 0; device < 2; ++device) head.prepared(device, 2, 1, 1, 2);
+  for (std::size_t device = 0; device < 2; ++device) head.finished(device, 2, 2);
+  REQUIRE(head.recorder.events.size() == 1);
+  const observe::RunEvent& event = head.recorder.events[0];
+  CHECK(event.decode_ms == 100);  // Of the 150 ms before it began its plan took 50.
+  CHECK(event.replay_ms == 250);  // Of 350 ms in all.
+  CHECK(event.samples_per_s_before == Catch::Approx(60));
+  CHECK(event.samples_per_s_first == Catch::Approx(30));  // Six in the last 200 ms.
+}
+
+TEST_CASE("an event of a change that another follows knows no rate after it",
+          "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  head.system.pass(100ms);
+  head.run_step(1);
+  recovering.lose(1);
+  recovering.bring_up(2, {0, 2, 3});
+  recovering.lose(0);
+  recovering.bring_up(3, {2, 3});
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].samples_per_s_before == Catch::Approx(60));
+  CHECK(head.recorder.events[0].samples_per_s_first == 0);
 }
 
 TEST_CASE("a change of several kinds has an event for each, and its phases in the first",

@@ -78,6 +78,21 @@ TEST_CASE("connecting takes no longer than the whole until all have fetched", "[
   CHECK(event.copy_ms == 0);
 }
 
+TEST_CASE("senders are the nodes that give state to others", "[actors]") {
+  const DeviceSlot a{NodeId{0}, 0}, b{NodeId{0}, 1}, c{NodeId{1}, 0}, d{NodeId{2}, 0};
+  LayoutChange change;
+  observe::RunEvent event;
+  add_copies(change, event);
+  CHECK(event.senders == 0);
+  const auto move = [](DeviceSlot from, DeviceSlot to) { return StateMove{{}, from, to}; };
+  // Both devices of node 0 send, to others and to each other; node 2 has something of the seed.
+  for (const auto& [from, to] : {std::pair{a, c}, std::pair{b, d}, std::pair{a, b},
+                                 std::pair{DeviceSlot{}, d}, std::pair{d, c}})
+    change.moves.moves.push_back(move(from, to));
+  add_copies(change, event);
+  CHECK(event.senders == 2);  // Nodes 0 and 2.
+}
+
 TEST_CASE("as many nodes may be lost as the rarest shard has others", "[actors]") {
   const auto shard = [](std::vector<DeviceSlot> holders) { return Shard{{}, std::move(holders)}; };
   const DeviceSlot a{NodeId{0}, 0}, b{NodeId{0}, 1}, c{NodeId{1}, 0}, d{NodeId{2}, 0};

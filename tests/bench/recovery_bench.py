@@ -163,6 +163,7 @@ def report_losses(size, losses, speeds):
                command="transport_bench")
     else:
         report("speed of the copy", copy, "GB/s", text_moved, better="higher")
+    report("wait for newly dealt samples", statistics.median(event["decode_ms"] for event in events), "ms", text)
     report("replayed step", statistics.median(event["replay_ms"] for event in events) / 1e3, "s", text)
     report("usual step", statistics.median(usual), "s", text)
     return statistics.median(lost)

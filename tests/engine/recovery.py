@@ -145,8 +145,9 @@ class Bench:
         expect(audit["steps"] == steps, f"audit: {audit}")
         changes = [event for kind in ("lost", "drained", "joined") for event in job.events(kind)]
         for event in job.events():
-            for key in ("decide_ms", "copy_ms", "rebuild_ms", "replay_ms"):
+            for key in ("detect_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms", "decode_ms", "replay_ms"):
                 expect(event[key] >= 0, f"{key} of {event}")
+            expect((event["senders"] > 0) == (event["copy_bytes"] > 0), f"senders of {event}")
             # Who leaves or comes before that step is trained again begins a generation of its own.
             followed = any(other["step"] == event["step"] and other["generation"] > event["generation"] for other in changes)
             expect(event["replay_ms"] > 0 or followed, f"no step was trained again: {event}")
@@ -185,7 +186,9 @@ def a_killed_node_changes_nothing(bench):
         bench.check(job, MODELS[model])
         events = job.events()
         expect([event["nodes"] for event in events] == [[node]], f"events: {events}")
-        expect(0 <= events[0]["detect_ms"] < 1000, f"it was killed, and long not noticed: {events}")
+        rates = [events[0][f"samples_per_s_{which}"] for which in ("before", "first")]
+        expect(min(rates) > 0, f"samples per s before and after: {rates}")
+        expect(events[0]["detect_ms"] < 1000, f"it was killed, and long not noticed: {events}")
         expect("was lost" in output and "goes on without it" in output and f"the loss of node {node}: noticed" in output,
                f"the log does not tell:\n{output[-2500:]}")
         lines = read_lines(job.run / "metrics.jsonl")

@@ -97,6 +97,20 @@ TEST_CASE("phases of a change stand in its first line alone", "[engine]") {
   CHECK_THAT(line, ContainsSubstring("warm_up_steps") && ContainsSubstring("tolerance_left"));
 }
 
+TEST_CASE("a rate that is not known is in no line", "[engine]") {
+  const testing::ScratchFolder scratch;
+  auto folder = RunFolder::create(scratch / "run", "job").value();
+  observe::RunEvent event;
+  event.samples_per_s_before = 12.5;
+  event.decode_ms = 4;
+  event.senders = 3;
+  REQUIRE(folder.write_event(event).ok());
+  const std::string line = content(scratch / "run" / "events.jsonl");
+  CHECK_THAT(line, ContainsSubstring(R"("samples_per_s_before":12.5)") &&
+                       !ContainsSubstring("samples_per_s_first"));
+  CHECK_THAT(line, ContainsSubstring(R"("decode_ms":4.0)") && ContainsSubstring(R"("senders":3)"));
+}
+
 TEST_CASE("new and empty folders are fit for a run", "[engine]") {
   const testing::ScratchFolder scratch;
   CHECK(RunFolder::check(scratch / "new").ok());

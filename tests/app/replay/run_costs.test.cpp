@@ -19,7 +19,7 @@ constexpr const char* kEvents =
     R"({"kind":"resumed","step":1,"generation":1,"copy_ms":900}
 {"kind":"lost","step":10,"generation":2,"detect_ms":0,"decide_ms":2,"connect_ms":1,"copy_ms":30,"rebuild_ms":9,"replay_ms":110}
 {"kind":"lost","step":20,"generation":3,"detect_ms":3000,"decide_ms":4,"connect_ms":0,"copy_ms":50,"rebuild_ms":20,"replay_ms":130}
-{"kind":"lost","step":30,"generation":4,"detect_ms":0,"decide_ms":3,"connect_ms":2,"copy_ms":40,"rebuild_ms":10,"replay_ms":180}
+{"kind":"lost","step":30,"generation":4,"detect_ms":0,"decide_ms":3,"connect_ms":2,"copy_ms":40,"rebuild_ms":10,"decode_ms":55,"replay_ms":125}
 {"kind":"joined","step":40,"generation":5,"detect_ms":0,"decide_ms":6,"connect_ms":0,"copy_ms":7,"rebuild_ms":8,"replay_ms":90,"warm_up_ms":260,"warm_up_steps":2,"warm_up_bytes":1000}
 {"kind":"lost","step":50,"gen)";
 

@@ -200,6 +200,22 @@ TEST_CASE("a layout that was recorded is told once, by its own words", "[observe
   CHECK(events[1].words == "The configuration went from 2 to 3.");
 }
 
+TEST_CASE("an event took all its phases, but not the time in which others trained", "[observe]") {
+  const ScratchFolder folder;
+  RunEvent event;
+  event.kind = "joined";
+  event.detect_ms = 1, event.decide_ms = 2, event.connect_ms = 4, event.copy_ms = 8;
+  event.rebuild_ms = 16, event.decode_ms = 32, event.replay_ms = 64;
+  event.warm_up_ms = 128, event.warm_up_steps = 1;
+  RunEvent beside = event;
+  beside.has_phases = false;
+  std::ofstream(folder / "events.jsonl") << event_line(event) << "\n" << event_line(beside) << "\n";
+  const auto events = read_events(folder.path(), {});
+  REQUIRE(events.size() == 2);
+  CHECK(events[0].took_ms == 127);
+  CHECK(events[1].took_ms == 0);
+}
+
 TEST_CASE("checkpoints and resumes are marks of charts and rows of a table", "[observe]") {
   const ScratchFolder folder;
   std::ofstream(folder / "events.jsonl")
