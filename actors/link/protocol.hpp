@@ -80,8 +80,7 @@ using SupervisorActor = caf::typed_actor<
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
-    // A node has the state that this configuration gives it, beside that of the one before; and the
-    // milliseconds that connecting to its new peers took before.
+    // A node has this configuration's state beside the old one's; ms that connecting took before.
     caf::reacts_to<fetched_atom, NodeId, EpochNumber, double>,
     // A node has brought up its part of this configuration.
     caf::reacts_to<applied_atom, NodeId, EpochNumber>,

@@ -18,8 +18,8 @@ namespace troupe::scheduler {
 /// that text alone waits for nothing. Windows become one where an encoder's backward needs llm work
 /// of a later one, as deferred samples have it: no window waits for one behind it.
 ///
-/// `part_of_stage`: which stages exchange rows (`connected_parts`); windows of a part are its own.
-/// `widths`: per part, microbatches of a window; 0: all of them. Cost: O(tasks log tasks +
+/// `part_of_stage`: which stages have phases in common (`connected_parts`); windows of a part are
+/// its own. `widths`: per part, microbatches of a window; 0: all of them. Cost: O(tasks log tasks +
 /// dependencies x windows). REQUIRES: no circle in the graph.
 std::vector<std::int32_t> phase_windows(const TaskGraph& graph,
                                         const std::vector<std::int32_t>& part_of_stage,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -151,9 +152,17 @@ std::vector<std::int32_t> connected_parts(const TaskGraph& graph) {
     while (parent[at(stage)] != stage) stage = parent[at(stage)] = parent[at(parent[at(stage)])];
     return stage;
   };
+  const auto join = [&](std::int32_t one, std::int32_t other) {
+    parent[at(root(one))] = root(other);
+  };
   for (const auto& dependency : graph.dependencies)
-    parent[at(root(graph.tasks[at(dependency.task)].stage))] =
-        root(graph.tasks[at(dependency.needs)].stage);
+    join(graph.tasks[at(dependency.task)].stage, graph.tasks[at(dependency.needs)].stage);
+  // An llm with text alone needs nothing of its device's encoders, but others wait for them.
+  std::map<std::int32_t, std::int32_t> first_on;  // By device.
+  for (std::size_t s = 0; s < parent.size(); ++s) {
+    const auto stage = static_cast<std::int32_t>(s);
+    join(first_on.try_emplace(graph.stages[s].device, stage).first->second, stage);
+  }
   std::vector<std::int32_t> number(graph.stages.size(), -1), part(graph.stages.size());
   std::int32_t count = 0;
   for (std::size_t s = 0; s < part.size(); ++s) {

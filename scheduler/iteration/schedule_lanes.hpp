@@ -43,7 +43,8 @@ std::vector<std::vector<MicrobatchTasks>> by_window(
     const std::vector<MicrobatchTasks>& microbatches,
     const std::vector<std::int32_t>& window_of_task);
 
-/// Number of the connected part of the graph that each stage belongs to.
+/// Number of the part that each stage belongs to: stages of a part exchange rows or share devices,
+/// itself or by others of it.
 std::vector<std::int32_t> connected_parts(const TaskGraph& graph);
 
 }  // namespace troupe::scheduler

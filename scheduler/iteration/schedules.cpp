@@ -216,7 +216,7 @@ class Maker {
   std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
   std::vector<std::vector<MicrobatchTasks>> microbatches_;
   std::vector<std::int32_t> warm_up_;
-  // Of schedules of phases: which stages exchange rows, and the window of each task.
+  // Of schedules of phases: which stages have phases in common, and the window of each task.
   std::vector<std::int32_t> parts_, windows_;
   Bounds bounds_;
 };

@@ -50,7 +50,7 @@ class FailingHead {
   /// Who is left takes up the next layout, and begins the step again.
   void begin_again(EpochNumber epoch, const std::vector<std::size_t>& nodes,
                    std::int64_t batch = 0) {
-    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch);
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
     for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
     head.plan(batch);
   }

@@ -130,6 +130,26 @@ TEST_CASE("phases keep encoders and llm apart on a shared device", "[scheduler]"
   }
 }
 
+TEST_CASE("an llm of text alone waits for its device's encoders, whose rows others need",
+          "[scheduler]") {
+  // Vision on device 0 feeds the llm of device 1; the llm of device 0 has text alone.
+  PipelineTimes times;
+  times.microbatches = 2;
+  times.stages = {{"vision", 0, true, {2}, {2}, {2}, {2}, {}, {}},
+                  {"text", 0, false, {}, {9}, {9}, {9}, {}, {}},
+                  {"llm", 1, false, {}, {6}, {6}, {6}, {}, {}}};
+  times.stages[2].needs = {{{0, 0, 0}}, {{0, 1, 0}}};
+  for (const std::string schedule : {"dip", "three-phase"}) {
+    const auto timeline = make(times, schedule);
+    const auto graph = task_graph(times, false);
+    std::vector<std::int32_t> stages;
+    for (const auto task : timeline.order[0])
+      stages.push_back(graph.tasks[static_cast<std::size_t>(task)].stage);
+    INFO(schedule);
+    CHECK(stages == std::vector<std::int32_t>{0, 0, 1, 1, 1, 1, 0, 0});
+  }
+}
+
 TEST_CASE("eager 1F1B uses the room it is given where that is faster", "[scheduler][property]") {
   int faster = 0;
   for (std::uint64_t seed = 0; seed < 30; ++seed) {
