@@ -1,6 +1,8 @@
 #include "engine/iteration/near_replicas.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 namespace troupe::engine {
@@ -16,7 +18,133 @@ std::size_t first_of(const std::vector<std::size_t>& replicas, double work, cons
                            [&](std::size_t a, std::size_t b) { return end(a) < end(b); });
 }
 
+constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
+
+/// Per replica the node that it is near to.
+std::vector<std::size_t> nodes_of(const std::vector<std::vector<std::size_t>>& near,
+                                  std::size_t replicas) {
+  std::vector<std::size_t> nodes(replicas, kNowhere);
+  for (std::size_t n = 0; n < near.size(); ++n)
+    for (const std::size_t r : near[n]) nodes[r] = n;
+  return nodes;
+}
+
+/// Brings far samples near, one change after the other.
+class Drawer {
+ public:
+  Drawer(std::span<const WantedSample> samples, const std::vector<std::vector<std::size_t>>& near,
+         double end_max, const Loads& before, std::int64_t looks, std::vector<std::size_t>& chosen)
+      : samples_(samples),
+        near_(near),
+        chosen_(chosen),
+        looks_(looks),
+        node_(nodes_of(near, before.size())),
+        on_(before.size()) {
+    for (std::size_t r = 0; r < before.size(); ++r)
+      room_.push_back(end_max * before.speed(r) - before.load(r));
+    for (std::size_t s = 0; s < samples.size(); ++s) {
+      room_[chosen[s]] -= samples[s].work;
+      on_[chosen[s]].push_back(s);
+    }
+  }
+
+  void run() {
+    std::vector<std::size_t> order(samples_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return samples_[a].rows > samples_[b].rows;
+    });
+    for (bool changed = true; changed && looks_ > 0;) {
+      changed = false;
+      for (const std::size_t s : order)
+        if (far(s, chosen_[s]) > 0) changed |= draw(s);
+    }
+  }
+
+ private:
+  /// A sample and where it goes.
+  struct Move {
+    std::size_t sample = 0, to = 0;
+  };
+
+  double far(std::size_t s, std::size_t r) const {
+    return node_[r] == samples_[s].node ? 0 : samples_[s].rows;
+  }
+
+  bool draw(std::size_t s) {
+    best_.clear();
+    fewer_ = 0;
+    room_[chosen_[s]] += samples_[s].work;  // As if it had left already.
+    roomiest_ =
+        static_cast<std::size_t>(std::max_element(room_.begin(), room_.end()) - room_.begin());
+    for (const std::size_t to : near_[samples_[s].node]) {
+      moves_.assign(1, {s, to});
+      look(samples_[s].work - room_[to], samples_[s].rows, 0);
+    }
+    room_[chosen_[s]] -= samples_[s].work;
+    for (const Move& move : best_) go(move);
+    return !best_.empty();
+  }
+
+  /// With the moves so far the sample lacks so much room and so many rows are far no more; others
+  /// from `first` on may make way for it.
+  void look(double lacking, double fewer, std::size_t first) {
+    --looks_;
+    if (lacking <= 0) {
+      if (fewer > fewer_) best_ = moves_, fewer_ = fewer;
+      return;
+    }
+    if (moves_.size() > kMakeWayMax) return;
+    const auto [s, to] = moves_.front();
+    for (std::size_t place = first; place < on_[to].size() && looks_ > 0; ++place) {
+      const std::size_t other = on_[to][place];
+      const auto move_to = [&](std::size_t away) {
+        const double work = samples_[other].work;
+        if (away == to || work > room_[away]) return;
+        moves_.push_back({other, away});
+        room_[away] -= work;
+        look(lacking - work, fewer + far(other, to) - far(other, away), place + 1);
+        room_[away] += work;
+        moves_.pop_back();
+      };
+      move_to(chosen_[s]);
+      if (roomiest_ != chosen_[s]) move_to(roomiest_);
+      for (const std::size_t away : near_[samples_[other].node])
+        if (away != chosen_[s] && away != roomiest_) move_to(away);
+    }
+  }
+
+  void go(const Move& move) {
+    std::size_t& from = chosen_[move.sample];
+    std::erase(on_[from], move.sample);
+    room_[from] += samples_[move.sample].work;
+    room_[move.to] -= samples_[move.sample].work;
+    on_[move.to].push_back(move.sample);
+    from = move.to;
+  }
+
+  static constexpr std::size_t kMakeWayMax = 2;
+
+  const std::span<const WantedSample> samples_;
+  const std::vector<std::vector<std::size_t>>& near_;
+  std::vector<std::size_t>& chosen_;
+  std::int64_t looks_;                        ///< Left.
+  const std::vector<std::size_t> node_;       ///< Per replica.
+  std::vector<double> room_;                  ///< Per replica, of work.
+  std::vector<std::vector<std::size_t>> on_;  ///< Per replica its samples.
+  // Of the sample that is looked at: moves that are tried, the best so far and what they bring.
+  std::vector<Move> moves_, best_;
+  double fewer_ = 0;
+  std::size_t roomiest_ = 0;
+};
+
 }  // namespace
+
+void draw_near(std::span<const WantedSample> samples,
+               const std::vector<std::vector<std::size_t>>& near, double end_max,
+               const Loads& before, std::int64_t looks, std::vector<std::size_t>& chosen) {
+  Drawer(samples, near, end_max, before, looks, chosen).run();
+}
 
 std::optional<std::vector<std::size_t>> keep_near(std::span<const WantedSample> samples,
                                                   const std::vector<std::vector<std::size_t>>& near,

@@ -37,6 +37,9 @@ struct Placed {
 // How much later the last replica of a round may end for rows that stay on their node.
 constexpr double kWorthStaying = 1.01;
 
+// Changes that are looked at per round for it: a few milliseconds.
+constexpr std::int64_t kLooksMax = 200'000;
+
 std::vector<double> speeds_of(const PhaseWork& work) {
   std::vector<double> speeds;
   for (const double share : work.shares) speeds.push_back(1 / share);
@@ -112,7 +115,8 @@ class Spreader {
                      [&](std::size_t a, std::size_t b) { return round[a].work > round[b].work; });
     std::vector<WantedSample> samples;
     for (const std::size_t place : order)
-      samples.push_back({round[place].work, node_[round[place].cut]});
+      samples.push_back(
+          {round[place].work, node_[round[place].cut], work_.rows_of(at(round[place].sample))});
     const auto chosen = deal(samples);
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
@@ -125,8 +129,8 @@ class Spreader {
     return shares;
   }
 
-  /// Where samples go, by descending work: where they are wanted, if the last replica then ends
-  /// about as soon as if it did not matter where they go.
+  /// Where samples go, by descending work: as many rows where they are wanted as are found while
+  /// the last replica ends about as soon as if it did not matter where they go.
   std::vector<std::size_t> deal(const std::vector<WantedSample>& samples) {
     auto plain = loads_;
     std::vector<std::size_t> chosen;
@@ -136,8 +140,11 @@ class Spreader {
     }
     double end = 0;
     for (std::size_t r = 0; r < plain.size(); ++r) end = std::max(end, plain.end(r));
-    if (auto near = keep_near(samples, near_, kWorthStaying * end, loads_)) return *near;
-    loads_ = std::move(plain);
+    end *= kWorthStaying;
+    auto kept = loads_;
+    if (auto near = keep_near(samples, near_, end, kept)) chosen = std::move(*near);
+    draw_near(samples, near_, end, loads_, kLooksMax, chosen);
+    for (std::size_t s = 0; s < samples.size(); ++s) loads_.add(chosen[s], samples[s].work);
     return chosen;
   }
 

@@ -126,7 +126,8 @@ def compare(folder, words, ways, rounds, steps):
     for way, runs in taken.items():
         steps_ms = [min(each) for each in zip(*[[line["step_ms"] for line in one] for one in runs], strict=True)]
         phases = {group: {key: statistics.mean(line["phases"][group][key] for one in runs for line in one)
-                          for key in ("imbalance_drawn", "imbalance_planned", "imbalance_bound", "imbalance")}
+                          for key in ("imbalance_drawn", "imbalance_planned", "imbalance_bound", "imbalance",
+                                      "rows_between_nodes", "rows_between_nodes_bound")}
                   for group in runs[0][0]["phases"]}
         figures[way] = {"live": statistics.mean(steps_ms), "phases": phases,
                         "profile": statistics.mean(line["profile_step_ms"] for line in runs[0]),
@@ -153,6 +154,9 @@ def tell(name, figures, size):
         return
     for group, phase in figures["per phase"]["phases"].items():
         report(f"{name}: {group}: no deal is below", phase["imbalance_bound"], "x", size)
+        if phase["rows_between_nodes_bound"] > 0:
+            report(f"{name}: {group}: rows between nodes / the linear program's, were samples divisible",
+                   phase["rows_between_nodes"] / phase["rows_between_nodes_bound"], "x", size, "lower", 1.05)
     report(f"{name}: longest wait for a plan, per phase", figures["per phase"]["plan_wait_ms"], "ms", size)
     report(f"{name}: longest planning, per phase", figures["per phase"]["plan_ms"], "ms", size)
 

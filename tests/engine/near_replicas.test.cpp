@@ -104,5 +104,101 @@ TEST_CASE("every sample has a replica, none ends too late, and only what must go
   CHECK(refused < 600);
 }
 
+/// Rows of samples that are not where they are wanted; replicas are near as `near` says.
+double far(const std::vector<WantedSample>& samples,
+           const std::vector<std::vector<std::size_t>>& near, const Chosen& chosen) {
+  double rows = 0;
+  for (std::size_t s = 0; s < samples.size(); ++s)
+    if (std::ranges::find(near[samples[s].node], chosen[s]) == near[samples[s].node].end())
+      rows += samples[s].rows;
+  return rows;
+}
+
+double last_end(const std::vector<WantedSample>& samples, Loads loads, const Chosen& chosen) {
+  double end = 0;
+  for (std::size_t s = 0; s < samples.size(); ++s) loads.add(chosen[s], samples[s].work);
+  for (std::size_t r = 0; r < loads.size(); ++r) end = std::max(end, loads.end(r));
+  return end;
+}
+
+Chosen drawn(const std::vector<WantedSample>& samples,
+             const std::vector<std::vector<std::size_t>>& near, double end_max, Chosen chosen,
+             const Loads& before, std::int64_t looks = 10'000) {
+  draw_near(samples, near, end_max, before, looks, chosen);
+  return chosen;
+}
+
+TEST_CASE("a far sample goes to its node, alone where there is room, else for another",
+          "[engine]") {
+  const std::vector<std::vector<std::size_t>> near{{0}, {1}, {2}};
+  // Alone.
+  CHECK((drawn({{3, 0, 5}}, near, 3, {1}, even(3)) == Chosen{0}));
+  CHECK((drawn({{3, 0, 5}}, near, 2.9, {1}, even(3)) == Chosen{1}));
+  // Each for the other.
+  const std::vector<WantedSample> two{{3, 0, 5}, {3, 1, 5}};
+  CHECK((drawn(two, near, 3, {1, 0}, even(3)) == Chosen{0, 1}));
+  CHECK((drawn(two, near, 3, {1, 0}, even(3), 0) == Chosen{1, 0}));  // Nothing was looked at.
+  // For one that has fewer rows, and not for one that has as many.
+  CHECK((drawn({{3, 0, 5}, {3, 0, 4}}, near, 3, {1, 0}, even(3)) == Chosen{0, 1}));
+  CHECK((drawn({{3, 0, 5}, {3, 0, 5}}, near, 3, {1, 0}, even(3)) == Chosen{1, 0}));
+  // For one that is wanted at a third node: replica 1 would not take it.
+  Loads busy = even(3);
+  busy.add(1, 2);
+  const std::vector<WantedSample> three{{2, 0, 5}, {3, 2, 5}};
+  CHECK((drawn(three, near, 4, {1, 0}, busy) == Chosen{0, 2}));
+  // A faster replica has room for it.
+  CHECK((drawn({{3, 0, 5}}, near, 1.5, {1}, Loads(std::vector<double>{2, 2, 2})) == Chosen{0}));
+}
+
+TEST_CASE("of changes the one that brings most is made, for the sample with the most rows first",
+          "[engine]") {
+  // Replica 0 has room for one of the two.
+  const std::vector<WantedSample> samples{{3, 0, 4}, {3, 0, 6}};
+  CHECK((drawn(samples, {{0}, {1}}, 6, {1, 1}, [] {
+           Loads loads = even(2);
+           loads.add(0, 3);
+           return loads;
+         }()) == Chosen{1, 0}));
+}
+
+TEST_CASE("no change is left that brings rows near, and few where the best placement has none",
+          "[engine][property]") {
+  std::mt19937_64 random(7);
+  double before = 0, after = 0, least = 0;
+  for (int turn = 0; turn < 300; ++turn) {
+    const std::size_t nodes = 2 + random() % 2, replicas = nodes == 2 ? 2 * (1 + random() % 2) : 3;
+    std::vector<std::vector<std::size_t>> near(nodes);
+    for (std::size_t r = 0; r < replicas; ++r) near[r % nodes].push_back(r);
+    std::vector<WantedSample> samples;
+    for (std::size_t i = 0, count = 3 + random() % 4; i < count; ++i)
+      samples.push_back({1.0 + static_cast<double>(random() % 20), random() % nodes,
+                         static_cast<double>(random() % 30)});
+    Loads plain = even(replicas);
+    Chosen chosen;
+    for (const auto& sample : samples) {
+      chosen.push_back(plain.find(sample.work));
+      plain.add(chosen.back(), sample.work);
+    }
+    const double end = 1.1 * last_end(samples, even(replicas), chosen);
+    const Chosen found = drawn(samples, near, end, chosen, even(replicas));
+    CHECK(last_end(samples, even(replicas), found) <= end);
+    CHECK(far(samples, near, found) <= far(samples, near, chosen));
+    before += far(samples, near, chosen);
+    after += far(samples, near, found);
+    double best = far(samples, near, found);
+    Chosen every(samples.size(), 0);
+    for (bool more = true; more;) {
+      if (last_end(samples, even(replicas), every) <= end)
+        best = std::min(best, far(samples, near, every));
+      std::size_t place = 0;
+      while (place < every.size() && ++every[place] == replicas) every[place++] = 0;
+      more = place < every.size();
+    }
+    least += best;
+  }
+  CHECK(before > 2 * least);
+  CHECK(after < 1.25 * least);
+}
+
 }  // namespace
 }  // namespace troupe::engine

@@ -224,6 +224,20 @@ TEST_CASE("what an llm's node wants is encoded there, where that is as soon done
   CHECK(far().bound == Catch::Approx(30.0 / 120));
 }
 
+TEST_CASE(
+    "where not every sample fits near its llm, as many rows as can be are still encoded there",
+    "[engine]") {
+  const auto plan = colocated();
+  // In the order of their work neither the first nor the second pair of twos has room at home.
+  const std::vector<LlmCut> cuts{
+      {ReplicaId{2}, {{one_part({0, 1, 2, 3})}, {one_part({0, 1, 2, 3})}}},
+      {ReplicaId{3}, {{one_part({4, 5})}, {one_part({4, 5})}}}};
+  const auto work = work_of({3, 3, 2, 2, 2, 2}, 2);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  CHECK((lists[0] == MicrobatchList{one_part({0, 2, 3})}));
+  CHECK((lists[1] == MicrobatchList{one_part({1, 4, 5})}));
+}
+
 TEST_CASE("a teacher's rows are wanted where the llm ends", "[engine]") {
   auto job = tiny_job();
   job.cluster.nodes = job.cluster.local_nodes = 2;
