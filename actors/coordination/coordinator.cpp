@@ -87,8 +87,12 @@ LossKind Coordinator::kind_of_loss(NodeId node) const {
   return LossKind::member;
 }
 
+const StatePlacement& Coordinator::held() const {
+  return is_settling_ && !is_late_ ? want_ : members.placed();
+}
+
 StatePlacement Coordinator::left_without(NodeId lost) const {
-  StatePlacement left = is_settling_ && !is_late_ ? want_ : members.placed();
+  StatePlacement left = held();
   scheduler::drop_holders(left, lost);
   return left;
 }

@@ -115,8 +115,10 @@ class Coordinator {
   void collect() { phase_ = JobPhase::collecting; }
 
   LossKind kind_of_loss(NodeId node) const;
-  /// Where state lies once a node is gone. Nodes that were told to turn over to a layout have what
-  /// it wants there, whether they have done so or not; but for what arrives during its first step.
+  /// Where state lies. Nodes that were told to turn over to a layout have what it wants there,
+  /// whether they have done so or not; but for what arrives during its first step.
+  const StatePlacement& held() const;
+  /// The same, once a node is gone.
   StatePlacement left_without(NodeId lost) const;
   /// Goes on without this node, on a layout that was found. A step whose COMMIT is known is
   /// finished first, by all who are left: each of them has its sums.

@@ -18,6 +18,21 @@ std::int32_t tolerance_of(const StatePlacement& placement) {
   return placement.empty() ? 0 : static_cast<std::int32_t>(fewest) - 1;
 }
 
+std::map<NodeId, LossCost> loss_costs(const StatePlacement& placement, std::int32_t tolerance) {
+  const std::size_t promised = static_cast<std::size_t>(tolerance) + 1;
+  std::map<NodeId, LossCost> costs;
+  for (const Shard& shard : placement) {
+    std::set<NodeId> nodes;
+    for (const DeviceSlot& holder : shard.holders) nodes.insert(holder.node);
+    for (const NodeId node : nodes) {
+      LossCost& cost = costs[node];
+      if (nodes.size() == 1) ++cost.last_held;
+      if (nodes.size() <= promised) ++cost.left_few;
+    }
+  }
+  return costs;
+}
+
 std::set<NodeId> Membership::present() const {
   std::set<NodeId> nodes;
   for (std::size_t i = 0; i < members_.size(); ++i)
@@ -139,7 +154,8 @@ bool Membership::is_miss_explained() const {
                       [this](const auto& entry) { return is_there(entry.first); });
 }
 
-std::vector<Suspect> Membership::suspects() const {
+std::vector<Suspect> Membership::suspects(const StatePlacement& held,
+                                          std::int32_t tolerance) const {
   std::map<NodeId, std::set<NodeId>> apart;
   for (const auto& [peer, reporters] : missed_)
     for (const NodeId reporter : reporters) {
@@ -153,9 +169,11 @@ std::vector<Suspect> Membership::suspects() const {
   std::vector<Suspect> suspects;
   for (const auto& [node, others] : apart)
     if (is_there(node)) suspects.push_back({node, others});
+  auto costs = loss_costs(held, tolerance);
   std::sort(suspects.begin(), suspects.end(), [&](const Suspect& a, const Suspect& b) {
-    return std::tuple(a.others.size(), times_named(a.node), a.node) >
-           std::tuple(b.others.size(), times_named(b.node), b.node);
+    // Of all but the costs more comes first.
+    return std::tuple(a.others.size(), times_named(a.node), costs[b.node], a.node) >
+           std::tuple(b.others.size(), times_named(b.node), costs[a.node], b.node);
   });
   return suspects;
 }

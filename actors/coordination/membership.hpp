@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -56,6 +57,18 @@ struct ToldToEnd {
   std::map<NodeId, std::string> nodes;  ///< Of those that are there, and by what.
   bool is_for_all = false;              ///< More than half of all were: that is meant for the job.
 };
+
+/// What a job would be short of without a node; less is better.
+struct LossCost {
+  std::int64_t last_held = 0;  ///< Shards that no other node holds.
+  std::int64_t left_few = 0;   ///< Shards that would have fewer holders than is promised.
+
+  friend auto operator<=>(const LossCost&, const LossCost&) = default;
+};
+
+/// Of each node that holds something, where every shard shall keep a holder through the loss of
+/// `tolerance` nodes (>= 0). Holders on one node count once. Cost: linear in holders.
+std::map<NodeId, LossCost> loss_costs(const StatePlacement& placement, std::int32_t tolerance);
 
 /// A node that is there and to which connections broke.
 struct Suspect {
@@ -155,8 +168,10 @@ class Membership {
   /// Whether all that were missed are lost by now.
   bool is_miss_explained() const;
   /// Those that are there, most suspicious first: who lost its network may name many others before
-  /// any of them names it, so that what counts first is with how many it lost its connection.
-  std::vector<Suspect> suspects() const;
+  /// any of them names it, so that what counts first is with how many it lost its connection, then
+  /// how many name it. Of equals, as both ends of a cut link are, the one whose loss costs less,
+  /// then the higher number. `held`: where state lies; `tolerance`: as for `loss_costs`.
+  std::vector<Suspect> suspects(const StatePlacement& held, std::int32_t tolerance) const;
 
   /// A first sign that a node may be lost. Counts for this generation, where none is earlier.
   void suspect(NodeId node, Time since);

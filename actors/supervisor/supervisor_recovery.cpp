@@ -166,8 +166,9 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
   if (state.job.is_over()) return;
   if (state.job.members.is_miss_explained()) return;  // They are lost, and known to be.
   std::string hindrance;
-  // Of two that miss each other, either may be at fault: the one goes that can be done without.
-  for (const auto& [peer, others] : state.job.members.suspects()) {
+  const auto tolerance = state.resources->setup.job.cluster.fault_tolerance;
+  // Of two that miss each other, either may be at fault: the one goes that is easier done without.
+  for (const auto& [peer, others] : state.job.members.suspects(state.job.held(), tolerance)) {
     std::string names;
     for (const NodeId other : others)
       names += (names.empty() ? "" : ", ") + std::to_string(other.value);

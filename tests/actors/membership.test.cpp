@@ -3,6 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <chrono>
+#include <map>
+#include <vector>
 
 namespace troupe::actors {
 namespace {
@@ -22,6 +24,12 @@ Membership members_of(int count) {
     members.ready(NodeId{i}, false);
   }
   return members;
+}
+
+std::vector<NodeId> order_of(const std::vector<Suspect>& suspects) {
+  std::vector<NodeId> order;
+  for (const Suspect& suspect : suspects) order.push_back(suspect.node);
+  return order;
 }
 
 TEST_CASE("a place is free until somebody comes, and again once its node is gone",
@@ -117,15 +125,54 @@ TEST_CASE("the most suspicious node lost the most connections, then is named mos
   CHECK(members.miss(NodeId{2}, NodeId{0}));
   CHECK(members.miss(NodeId{1}, NodeId{2}));
   CHECK(members.miss(NodeId{3}, NodeId{2}));
-  std::vector<NodeId> order;
-  for (const Suspect& suspect : members.suspects()) order.push_back(suspect.node);
-  CHECK((order == std::vector{NodeId{2}, NodeId{0}, NodeId{3}, NodeId{1}}));
+  CHECK((order_of(members.suspects({}, 0)) ==
+         std::vector{NodeId{2}, NodeId{0}, NodeId{3}, NodeId{1}}));
   CHECK_FALSE(members.is_miss_explained());
   members.gone(NodeId{0});
   members.gone(NodeId{2});
   CHECK(members.is_miss_explained());
   members.begin_generation();
   CHECK(members.missed().empty());
+}
+
+TEST_CASE(
+    "a loss costs the shards that nobody else holds, then those with fewer holders than promised",
+    "[coordination]") {
+  const DeviceSlot a{NodeId{0}, 0}, b{NodeId{0}, 1}, c{NodeId{1}, 0}, d{NodeId{2}, 0};
+  const StatePlacement placement{shard(0, {a, b}), shard(1, {a, c}), shard(2, {a, c, d})};
+  // By hand: shard 0 has one holder on both its devices, 1 has two, 2 has three.
+  CHECK((loss_costs(placement, 0) ==
+         std::map<NodeId, LossCost>{{NodeId{0}, {1, 1}}, {NodeId{1}, {}}, {NodeId{2}, {}}}));
+  CHECK((loss_costs(placement, 1) ==
+         std::map<NodeId, LossCost>{{NodeId{0}, {1, 2}}, {NodeId{1}, {0, 1}}, {NodeId{2}, {}}}));
+  CHECK(
+      (loss_costs(placement, 2) ==
+       std::map<NodeId, LossCost>{{NodeId{0}, {1, 3}}, {NodeId{1}, {0, 2}}, {NodeId{2}, {0, 1}}}));
+}
+
+TEST_CASE("of the ends of a cut link the one comes first whose loss costs fewer last holders",
+          "[coordination]") {
+  const DeviceSlot a{NodeId{0}, 0}, b{NodeId{1}, 0}, c{NodeId{2}, 0};
+  Membership members = members_of(3);
+  members.begin_generation();
+  members.miss(NodeId{0}, NodeId{1});
+  members.miss(NodeId{1}, NodeId{0});
+  const auto order = [&](const StatePlacement& held, std::int32_t tolerance) {
+    return order_of(members.suspects(held, tolerance));
+  };
+  const std::vector higher_first{NodeId{1}, NodeId{0}}, lower_first{NodeId{0}, NodeId{1}};
+  CHECK(order({}, 1) == higher_first);
+  // Node 1 alone has shard 0, which outweighs that node 0 has two where two are promised.
+  const StatePlacement last{shard(0, {b}), shard(1, {a, c}), shard(2, {a, c})};
+  CHECK(order(last, 0) == lower_first);
+  CHECK(order(last, 1) == lower_first);
+  // Nobody's last: that of node 1 is one more where two are promised, and nothing where one is.
+  const StatePlacement few{shard(0, {a, c}), shard(1, {b, c}), shard(2, {b, c})};
+  CHECK(order(few, 1) == lower_first);
+  CHECK(order(few, 0) == higher_first);
+  // Another one names node 1, which outweighs any cost.
+  members.miss(NodeId{2}, NodeId{1});
+  CHECK(order(few, 1).front() == NodeId{1});
 }
 
 TEST_CASE("the first sign against a node counts until the next generation, or until it is gone",

@@ -2,6 +2,8 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include <utility>
+
 #include "tests/actors/recovering_head.hpp"
 
 namespace troupe::actors {
@@ -220,6 +222,28 @@ TEST_CASE("of nodes that miss each other the one goes that most miss and that ca
     CHECK(head.seen[id].configurations.size() == (id == gone ? 1u : 2u));
   if (gone == 1) CHECK(says(head.seen[1].stops.at(0), "its connections to nodes 0"));
   if (gone == 1) CHECK(says(head.seen[1].stops.at(0), "(reset)"));
+}
+
+TEST_CASE("of the ends of a cut link the one goes without which fewer copies are missing",
+          "[actors][recovery]") {
+  // Node 3 has a copy of the encoder and of half of the llm, node 2 one of the other half.
+  const auto promised = GENERATE(0, 1);
+  RecoveringHead recovering(9, [&](job::Job& job) {
+    job.cluster.fault_tolerance = promised;
+    job.parallel.layout.pipelines[1] = {{3, 0, {{"vision", {}}, {"llm", LayerRange{0, 2}}}},
+                                        {2, 0, {{"llm", LayerRange{2, 4}}}}};
+  });
+  Head& head = recovering.head;
+  head.plan(0);
+  for (const auto& [reporter, peer] : {std::pair{2, 3}, std::pair{3, 2}})
+    head.tell(lost_atom::value, NodeId{reporter}, NodeId{peer}, EpochNumber{1},
+              std::string("reset"));
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);
+  // Where one copy is enough, and either end leaves one, the higher number goes.
+  const std::size_t gone = promised == 1 ? 2 : 3;
+  for (std::size_t id = 0; id < 4; ++id)
+    CHECK(head.seen[id].configurations.size() == (id == gone ? 1u : 2u));
 }
 
 TEST_CASE("a loss while the last checkpoint is written: it is made again, and the job ends",
