@@ -14,6 +14,7 @@
 #include <future>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,7 +25,7 @@
 #include "actors/node/peers.hpp"
 #include "actors/observing/presenter_actor.hpp"
 #include "app/commands.hpp"
-#include "app/control_file.hpp"
+#include "app/head_places.hpp"
 #include "app/keys.hpp"
 #include "app/signals.hpp"
 #include "app/spawn.hpp"
@@ -119,28 +120,26 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
                    engine::identify(*resources.dataset, resources.setup.data.seed));
 }
 
-/// Looks once where a new head of the job should be: where the run folder says, and where the old
-/// one listened.
-caf::strong_actor_ptr look_for_head(caf::actor_system& system, const Options& options,
-                                    const std::filesystem::path& run) {
-  constexpr double kTryS = 0.5;
-  const auto try_at = [&](const std::string& text, const KeySource& key) {
-    const auto address = parse_host_port(text);
-    if (!address.ok()) return caf::strong_actor_ptr();
-    auto found = find_supervisor(system, address.value(), key, kTryS);
-    return found.ok() ? caf::actor_cast<caf::strong_actor_ptr>(found.value())
-                      : caf::strong_actor_ptr();
-  };
-  if (const auto control = read_control(run); control.ok()) {
-    const auto& [host, local, far, key] = control.value();
-    const KeySource source = [key]() -> Result<door::JobKey> { return key; };
-    if (auto found = try_at(host == engine::host_name() ? local : far, source)) return found;
+/// Looks for a new head of the job, by one thread after the other.
+class HeadSearch {
+ public:
+  /// Once at each place where it may be; null: nobody is there.
+  caf::strong_actor_ptr look(caf::actor_system& system, const HeadClues& clues) {
+    constexpr double kTryS = 0.5;
+    const std::lock_guard lock(mutex_);
+    for (const HeadPlace& place : head_places(clues, found_last_)) {
+      const auto found = find_supervisor(system, place.address, place.key, kTryS);
+      if (!found.ok()) continue;
+      found_last_ = place.address.text();
+      return caf::actor_cast<caf::strong_actor_ptr>(found.value());
+    }
+    return {};
   }
-  const auto address = parse_host_port(options.join);
-  if (!address.ok()) return {};
-  const auto key = node_key(options.key_file, options.job_file, address.value());
-  return key.ok() ? try_at(options.join, key.value()) : caf::strong_actor_ptr();
-}
+
+ private:
+  std::mutex mutex_;  ///< A search that was called off may not have ended.
+  std::string found_last_;
+};
 
 /// What this node was given to show its head; empty: nothing that another head could use.
 std::string own_key(const Options& options) {
@@ -274,6 +273,7 @@ int run_node(const Options& options) {
   NodeResources resources;
   std::filesystem::path run_dir;
   SavingHead saving_head;
+  HeadSearch head_search;
   std::atomic<bool> waits_for_head = false;
   std::atomic<double> stop_timeout_s = 2;  // While it opens its data nothing is there to save.
   const PresenterActor shown_by = system.spawn(presenter, &resources.audience.listeners());
@@ -299,7 +299,13 @@ int run_node(const Options& options) {
         promise->set_value(std::move(how));
         wake_main_thread();
       },
-      [&] { return look_for_head(system, options, run_dir); },
+      [&] {
+        return head_search.look(
+            system, {run_dir, options.job_file, options.join, resources.setup.job.cluster.listen,
+                     [&](const HostPort& address) {
+                       return node_key(options.key_file, options.job_file, address);
+                     }});
+      },
       [&options](const std::string& text, bool speaks_for_all) {
         if (options.parent == 0 || speaks_for_all) std::cerr << "troupe: " + text + "\n";
       },

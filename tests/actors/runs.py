@@ -23,6 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from whole_jobs import (END_WITHIN_S, JOB, ONE_PIPELINE, TWO_NODES, Hosts, children, expect, expect_end,
                         expect_none_left, finish, port_of, run_quietly, run_script)
 from dead_folder import dead_folder
+from free_port import free_port
 from run_cases import Failure, Skipped
 from stalled_file import StalledFile
 
@@ -350,6 +351,36 @@ def nodes_that_are_told_to_end_together_end_the_job(bench):
     expect_end(head, 75, ["stopped by SIGTERM at node ", "during step", "is saved"])
     for node in nodes:
         expect_node_end(node, 143, [], begin)
+
+
+def the_next_head_is_found_at_the_address_that_the_job_file_names(bench):
+    """Nodes do not see the run folder, as if it were on another machine, and the next head listens elsewhere."""
+    bench.use_key()
+    old, new = (bench.folder / name for name in ("old", "new"))
+    old.mkdir()
+    ports = [free_port() for _ in range(2)]
+    job, _ = bench.own_data()
+    own = job.read_text(encoding="utf-8")
+    words = (*TWO_NODES, "job.run_dir=run")  # Relative to where the head is.
+    bench.run_dir = old / "run"
+    head = bench.start(*words, f"cluster.listen=127.0.0.1:{ports[0]}", steps=60, prefix=("env", "-C", str(old)))
+    nodes = [bench.node(port_of(head), "--node", str(i), "--job", str(job)) for i in range(2)]
+    bench.wait_for_steps(3)
+    head.kill()
+    head.communicate()
+    old.rename(new)
+    time.sleep(2)  # They look where it is not.
+    job.write_text(f'{own}[cluster]\nkey = "{bench.key}"\nlisten = "127.0.0.1:{ports[1]}"\n', encoding="utf-8")
+    bench.run_dir = new / "run"
+    head = bench.start(*words, f"cluster.listen=127.0.0.1:{ports[1]}", steps=60, prefix=("env", "-C", str(new)))
+    _, out, err = finish(head, 120)
+    expect(head.returncode == 0, f"exit {head.returncode}\n{out[-1500:]}{err[-800:]}")
+    for node in nodes:
+        _, out, err = finish(node, END_WITHIN_S)
+        expect(node.returncode == 0 and "keep the state of step" in err, f"a node, exit {node.returncode}:\n{out[-800:]}{err[-800:]}")
+    expect([line["step"] for line in bench.metrics()] == list(range(1, 61)), "a step stands twice, or not at all")
+    events = [json.loads(line)["kind"] for line in (bench.run_dir / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    expect(events == ["head-lost"], f"events: {events}")
 
 
 def wait_for_line(process, words):

@@ -1,0 +1,107 @@
+#include "app/head_places.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/control_file.hpp"
+#include "engine/profiling/this_machine.hpp"
+#include "tests/runtime/job/job_files.hpp"
+
+namespace troupe::app {
+namespace {
+
+/// A node that joined at 127.0.0.1:1000 a job that listens at any free port, and has a key for all
+/// addresses but those of `locked`.
+struct Node {
+  JobFolder folder;
+  door::JobKey own = door::JobKey::random();
+  std::set<std::string> locked;
+  HeadClues clues{folder.path() / "run",
+                  {},
+                  "127.0.0.1:1000",
+                  "127.0.0.1:0",
+                  [this](const HostPort& address) -> Result<actors::KeySource> {
+                    if (locked.contains(address.text()))
+                      return Error{Errc::invalid_argument, "no key", address.text(), {}};
+                    return actors::KeySource{[this]() -> Result<door::JobKey> { return own; }};
+                  }};
+
+  void write_job(const std::string& listen) {
+    clues.job_file =
+        folder.write("job.toml", kSmallJob + "[cluster]\nlisten = \"" + listen + "\"\n");
+  }
+
+  void show_control(const std::string& host, const door::JobKey& key) const {
+    std::filesystem::create_directories(clues.run);
+    REQUIRE(write_control(clues.run, {host, "127.0.0.1:4000", "far:4000", key}).ok());
+  }
+
+  std::vector<std::string> addresses(const std::string& found_last = "") const {
+    std::vector<std::string> texts;
+    for (const HeadPlace& place : head_places(clues, found_last))
+      texts.push_back(place.address.text());
+    return texts;
+  }
+};
+
+using Texts = std::vector<std::string>;
+
+TEST_CASE("a head is looked for where the run folder says, then the job file, then where it was",
+          "[app]") {
+  Node node;
+  CHECK(node.addresses() == Texts{"127.0.0.1:1000"});
+  node.clues.listen = "127.0.0.3:3000";
+  CHECK(node.addresses() == Texts{"127.0.0.1:1000", "127.0.0.3:3000"});
+  node.write_job("127.0.0.2:2000");
+  node.show_control("another machine", door::JobKey::random());
+  CHECK(node.addresses() ==
+        Texts{"far:4000", "127.0.0.2:2000", "127.0.0.1:1000", "127.0.0.3:3000"});
+  node.show_control(engine::host_name(), door::JobKey::random());
+  CHECK(node.addresses().front() == "127.0.0.1:4000");
+}
+
+TEST_CASE("the job file is read anew each time a head is looked for", "[app]") {
+  Node node;
+  node.write_job("127.0.0.1:0");  // Any free port is no address.
+  CHECK(node.addresses() == Texts{"127.0.0.1:1000"});
+  node.write_job("127.0.0.2:2000");
+  CHECK(node.addresses() == Texts{"127.0.0.2:2000", "127.0.0.1:1000"});
+  node.clues.job_file = node.folder.write("job.toml", "half a line [");
+  CHECK(node.addresses() == Texts{"127.0.0.1:1000"});
+}
+
+TEST_CASE("each address is tried once, but where the run folder has a key for it", "[app]") {
+  Node node;
+  node.clues.listen = "0.0.0.0:1000";  // Of this machine.
+  node.write_job("127.0.0.1:1000");
+  CHECK(node.addresses() == Texts{"127.0.0.1:1000"});
+  node.clues.joined = "127.0.0.1:4000";
+  const auto shown = door::JobKey::random();
+  node.show_control(engine::host_name(), shown);
+  const auto places = head_places(node.clues, "");
+  REQUIRE(places.size() == 3);
+  CHECK(places[0].address.text() == "127.0.0.1:4000");
+  CHECK(places[0].key().value() == shown);
+  CHECK(places[2].address.text() == "127.0.0.1:4000");
+  CHECK(places[2].key().value() == node.own);
+}
+
+TEST_CASE("where nothing opens the door nobody is asked", "[app]") {
+  Node node;
+  node.write_job("127.0.0.2:2000");
+  node.locked = {"127.0.0.1:1000"};
+  CHECK(node.addresses() == Texts{"127.0.0.2:2000"});
+}
+
+TEST_CASE("who was found last is asked last", "[app]") {
+  Node node;
+  node.write_job("127.0.0.2:2000");
+  node.show_control("another machine", door::JobKey::random());
+  CHECK(node.addresses("far:4000") == Texts{"127.0.0.2:2000", "127.0.0.1:1000", "far:4000"});
+}
+
+}  // namespace
+}  // namespace troupe::app
