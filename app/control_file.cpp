@@ -40,7 +40,8 @@ Status write_control(const fs::path& run, const ControlFile& control) {
   const nlohmann::ordered_json json = {{"host", control.host},
                                        {"local", control.local},
                                        {"far", control.far},
-                                       {"key", control.key.text()}};
+                                       {"key", control.key.text()},
+                                       {"process", control.process}};
   const std::string text = json.dump() + "\n";
   const bool written =
       ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -71,7 +72,8 @@ Result<ControlFile> read_control(const fs::path& run) {
     const auto key = door::JobKey::parse(json.at("key").get<std::string>(), file.string());
     if (!key.ok()) return key.error();
     return ControlFile{json.at("host").get<std::string>(), json.at("local").get<std::string>(),
-                       json.at("far").get<std::string>(), key.value()};
+                       json.at("far").get<std::string>(), key.value(),
+                       json.value("process", std::int64_t{0})};
   } catch (const nlohmann::json::exception& fault) {
     return Error{Errc::bad_data, "it makes no sense: " + without_code(fault.what()), file.string(),
                  "start the job again"};

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -17,6 +18,7 @@ struct ControlFile {
   std::string local;  ///< `HOST:PORT` on that machine.
   std::string far;    ///< The same from other machines.
   door::JobKey key;
+  std::int64_t process = 0;  ///< The head's; 0: a build that did not say wrote the file.
 };
 
 /// Writes it into a run's folder; takes the place of an older one. Errors: io_failed.

@@ -1,20 +1,16 @@
 // `troupe ctl`: asks and orders a running job.
 
 #include <CLI/CLI.hpp>
-#include <caf/all.hpp>
 #include <iostream>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "actors/link/system.hpp"
+#include "app/ask_head.hpp"
 #include "app/commands.hpp"
-#include "app/control_file.hpp"
 #include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
-#include "app/signals.hpp"
 #include "app/terminal.hpp"
-#include "engine/profiling/this_machine.hpp"
 #include "runtime/job/read_layout.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "runtime/vocabulary/printable.hpp"
@@ -26,10 +22,6 @@ namespace {
 using namespace actors;
 using Kind = ControlRequest::Kind;
 
-/// A head that computes nothing answers at once; one that is stopped does not.
-constexpr double kFindSeconds = 5;
-constexpr std::chrono::seconds kAnswerTime{10};
-
 struct Options {
   std::string run;
   std::int32_t node = 0;
@@ -38,31 +30,8 @@ struct Options {
   bool json = false;
 };
 
-Result<std::string> ask(caf::actor_system& system, const SupervisorActor& supervisor,
-                        const ControlRequest& request) {
-  std::optional<Result<std::string>> answer;
-  caf::scoped_actor self(system);
-  self->request(supervisor, kAnswerTime, control_atom::value, request)
-      .receive([&](const std::string& text) { answer = text; },
-               [&](const caf::error& error) {
-                 const caf::message& context = error.context();
-                 if (context.match_elements<std::string, std::string>())
-                   answer = Error{Errc::unavailable,
-                                  context.get_as<std::string>(0),
-                                  {},
-                                  context.get_as<std::string>(1)};
-                 else
-                   answer = Error{Errc::timed_out,
-                                  "the job did not answer",
-                                  {},
-                                  "look whether its head is stopped or crowded"};
-               });
-  return *std::move(answer);
-}
-
 int control(const Options& options, Kind kind) {
-  std::string joins;
-  const auto asked = [&]() -> Result<std::string> {
+  const auto asked = [&]() -> Result<HeadAnswer> {
     ControlRequest request{kind, NodeId{options.node}};
     if (kind == Kind::layout) {
       auto text = job::read_layout_text(options.layout);
@@ -71,38 +40,18 @@ int control(const Options& options, Kind kind) {
       request.file = options.layout;
     }
     if (auto there = check_run_folder(options.run); !there.ok()) return std::move(there).error();
-    const auto file = read_control(options.run);
-    if (!file.ok()) return file.error();
-    const bool is_here = file.value().host == engine::host_name();
-    joins = is_here ? file.value().local : file.value().far;
-    const auto address = parse_host_port(joins);
-    if (!address.ok()) return address.error();
-    SystemConfig config;
-    caf::actor_system system(config);
-    auto supervisor = find_supervisor(
-        system, address.value(), [&]() -> Result<door::JobKey> { return file.value().key; },
-        kFindSeconds);
-    if (!supervisor.ok()) {
-      Error error = std::move(supervisor).error();
-      error.fix = "look whether the job still runs: " + options.run +
-                  "/train.log; where its head was lost, its nodes wait a while for another: troupe "
-                  "train --resume " +
-                  options.run;
-      return error;
-    }
-    auto answer = ask(system, supervisor.value(), request);
-    supervisor = Error{Errc::cancelled, {}, {}, {}};  // Lets go of it before the system ends.
-    return answer;
+    return ask_head(options.run, request);
   }();
   if (!asked.ok()) return report(asked.error());
   if (kind != Kind::status || options.json) {
-    std::cout << (options.json ? asked.value() : printable(asked.value())) << "\n";
+    const std::string& text = asked.value().text;
+    std::cout << (options.json ? text : printable(text)) << "\n";
     return 0;
   }
-  const auto status = observe::read_status(asked.value());
+  const auto status = observe::read_status(asked.value().text);
   if (!status.ok()) return report(status.error());
   std::cout << observe::status_text(status.value())
-            << printable("nodes join by: " + join_command(joins, "")) << "\n";
+            << printable("nodes join by: " + join_command(asked.value().joins, "")) << "\n";
   return 0;
 }
 

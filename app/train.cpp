@@ -8,6 +8,7 @@
 
 #include "app/commands.hpp"
 #include "app/doors.hpp"
+#include "app/held_folder.hpp"
 #include "app/read_limits.hpp"
 #include "app/resuming.hpp"
 #include "app/run_argument.hpp"
@@ -57,7 +58,10 @@ struct Reserved {
 /// left half-written there is cleared away, and of one that runs it would be lost.
 Result<Reserved> reserve(const job::Job& job) {
   auto lock = engine::RunLock::take(job.job.run_dir);
-  if (!lock.ok()) return std::move(lock).error();
+  if (!lock.ok()) {
+    if (lock.error().code != Errc::unavailable) return std::move(lock).error();
+    return told_of_holder(std::move(lock).error(), job.job.run_dir);
+  }
   if (auto fits = engine::RunFolder::check(job.job.run_dir); !fits.ok())
     return std::move(fits).error();
   Reserved reserved{std::make_shared<engine::RunLock>(std::move(lock).value()), nullptr};

@@ -266,7 +266,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     before_leaving([run_dir, &run] {
       if (run) remove_control(run_dir);
     });
-    control = ControlFile{engine::host_name(), local, joined, doors.key.key};
+    control = ControlFile{engine::host_name(), local, joined, doors.key.key, getpid()};
     show_control(run_dir, *control, log);
     if (!opened.gathers) wanted.want(job.cluster.local_nodes, {});
     guard.reset();  // Until here lines are written that nobody may read; now signals are the job's.

@@ -28,14 +28,6 @@ namespace {
 constexpr std::chrono::seconds kTouchInterval{10};
 constexpr int kTriesMax = 100;  // Another process may remove the file between two calls of ours.
 
-struct Owner {
-  std::string host;
-  std::int64_t process = 0;
-  std::string since;
-
-  std::string text() const { return "process " + std::to_string(process) + " on " + host; }
-};
-
 std::string now_text() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -51,7 +43,7 @@ Error failed(const std::string& doing, const fs::path& path, const LockedFolder&
 }
 
 /// Nothing where the file says nothing: its owner has not written yet, or it is not ours.
-std::optional<Owner> read_owner(int file) {
+std::optional<LockOwner> read_owner(int file) {
   std::array<char, 1024> text{};
   const auto size = ::pread(file, text.data(), text.size() - 1, 0);
   if (size <= 0) return std::nullopt;
@@ -61,7 +53,7 @@ std::optional<Owner> read_owner(int file) {
   if (host == json.end() || !host->is_string() || process == json.end() ||
       !process->is_number_integer() || since == json.end() || !since->is_string())
     return std::nullopt;
-  return Owner{*host, *process, *since};
+  return LockOwner{*host, *process, *since};
 }
 
 Status write_owner(int file, const fs::path& path, const LockedFolder& what) {
@@ -73,7 +65,8 @@ Status write_owner(int file, const fs::path& path, const LockedFolder& what) {
   return Done{};
 }
 
-Error in_use(const std::optional<Owner>& owner, const fs::path& run_dir, const LockedFolder& what) {
+Error in_use(const std::optional<LockOwner>& owner, const fs::path& run_dir,
+             const LockedFolder& what) {
   const std::string who =
       owner ? owner->text() + " since " + owner->since : std::string("another process");
   return {Errc::unavailable, std::string("another job writes this ") + what.name + ": " + who,
@@ -140,7 +133,7 @@ fs::path lock_path(const fs::path& run_dir) {
 namespace {
 
 /// Who writes the folder now; nothing where nobody does.
-std::optional<Owner> living_owner(const fs::path& run_dir) {
+std::optional<LockOwner> living_owner(const fs::path& run_dir) {
   const files::ReadingFile reading(run_dir);
   const int file = ::open(lock_path(run_dir).c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
@@ -154,6 +147,15 @@ std::optional<Owner> living_owner(const fs::path& run_dir) {
 }
 
 }  // namespace
+
+std::optional<LockOwner> lock_owner(const fs::path& run_dir) {
+  const files::ReadingFile reading(run_dir);
+  const int file = ::open(lock_path(run_dir).c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  auto owner = read_owner(file);
+  ::close(file);
+  return owner;
+}
 
 bool is_locked(const fs::path& run_dir) { return living_owner(run_dir).has_value(); }
 

@@ -9,8 +9,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/vocabulary/result.hpp"
@@ -24,6 +26,15 @@ inline constexpr std::chrono::seconds kLockSilence{60};
 struct LockedFolder {
   const char* name = "run folder";
   const char* key = "job.run_dir";
+};
+
+/// Who holds a lock, as its file says.
+struct LockOwner {
+  std::string host;
+  std::int64_t process = 0;
+  std::string since;  ///< Local time there, `2026-11-23 10:00:00`.
+
+  std::string text() const { return "process " + std::to_string(process) + " on " + host; }
 };
 
 class RunLock {
@@ -64,6 +75,9 @@ Result<std::shared_ptr<RunLock>> lock_checkpoints(const std::filesystem::path& f
 /// Whether a job writes the folder now: its process lives, and touched the lock file not long ago.
 /// Takes nothing, so that a job which starts at this moment is not refused.
 bool is_locked(const std::filesystem::path& run_dir);
+
+/// Whose lock it is, whether that process lives or not; none: nobody's, or the file does not say.
+std::optional<LockOwner> lock_owner(const std::filesystem::path& run_dir);
 
 /// The lock file of a run folder.
 std::filesystem::path lock_path(const std::filesystem::path& run_dir);

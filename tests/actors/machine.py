@@ -6,6 +6,7 @@ that are not there, networks, and libraries that would speak.
 
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -203,6 +204,28 @@ def a_head_whose_supervisor_hangs_ends_by_force(bench):
         expect("stopped by SIGTERM by force: its supervisor did not end the job" in said, f"{which}: it said {said[-800:]}")
         expect_none_left(pids)
         bench.run_dir = bench.folder / "again"
+
+
+def who_would_take_the_folder_of_a_head_that_hangs_hears_how(bench):
+    """It holds the lock of its run folder as long as its process is there."""
+    head = bench.start("cluster.heartbeat_timeout_s=100", steps=100_000)
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    names, end = f"another job writes this run folder: process {head.pid} on ", f"kill -9 {head.pid}, then the same command"
+    head.send_signal(signal.SIGSTOP)
+    expect_end(bench.start(steps=2), 2, [names, "; it is stopped", f"fix: kill -CONT {head.pid} lets it go on; or {end}"], within=10)
+    head.send_signal(signal.SIGCONT)
+    with StoppedThreads(head.pid, lambda _, name: name.startswith("caf.")):
+        expect_end(bench.start(steps=2), 2, [names, "; it does not answer", f"fix: if it hangs: {end}"], within=20)
+    head.kill()
+    finish(head, 5)
+    expect_none_left(pids)
+    with open(bench.run_dir.parent / f".{bench.run_dir.name}.lock", "w", encoding="utf-8") as lock:  # Of a head that has only begun.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": "now"}, lock)
+        lock.flush()
+        expect_end(bench.start(steps=2), 2, [f"process {os.getpid()} on ", "; it has not opened its door", "fix: wait for it or stop it"], within=10)
+    expect_end(bench.start(steps=2), 0, [], within=60)
 
 
 # ---- networks -------------------------------------------------------------------------------------

@@ -498,7 +498,7 @@ def a_second_job_in_a_live_runs_folder_is_refused(bench):
     head = bench.start(steps=30)
     bench.wait_for_steps(2)
     second = bench.start(steps=2)
-    expect_end(second, 2, ["another job writes this run folder: process ", f"{head.pid} on ", "since ",
+    expect_end(second, 2, ["another job writes this run folder: process ", f"{head.pid} on ", "since ", "; it answers",
                            "fix: wait for it or stop it, or give this job another job.run_dir"], within=10)
     expect(not pathlib.Path(f"{bench.run_dir}.1").exists(), "the live run's folder was moved")
     finish(head, 120)

@@ -47,6 +47,12 @@ TEST_CASE("a run folder has one job at a time, and the other is named", "[engine
              ContainsSubstring("process " + std::to_string(::getpid()) + " on "));
   CHECK_THAT(second.error().where, ContainsSubstring("run"));
   CHECK_THAT(second.error().fix, ContainsSubstring("job.run_dir"));
+  const auto owner = lock_owner(scratch / "run");
+  REQUIRE(owner);
+  CHECK(owner->process == ::getpid());
+  CHECK(owner->host == host_name());
+  CHECK_THAT(second.error().message, ContainsSubstring(owner->since));
+  CHECK_FALSE(lock_owner(scratch / "another"));
   // However the folder is written.
   CHECK_FALSE(RunLock::take(scratch / "run/").ok());
   CHECK_FALSE(RunLock::take(scratch / "other/../run").ok());
