@@ -219,6 +219,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.console = &console;
   resources.transport = std::move(doors.transport);
   resources.listen = reachable(address, address.port);
+  resources.door = reachable(address, door::port_of(doors.listening));
   resources.who = "process " + std::to_string(getpid()) + " on " + engine::host_name();
   resources.on_end = [promise](JobEnd how) {
     promise->set_value(std::move(how));

@@ -36,6 +36,7 @@ struct HeadResources {
   /// Where a job goes on from; no folder: it begins.
   engine::ResumePoint resume = {};
   std::string listen;  ///< Host and port where nodes of other machines join; empty: any free port.
+  std::string door;    ///< The same with the port that it is.
   std::string who;     ///< `process 71 on host`: of the head.
   std::optional<GatherWish> gather;  ///< None: no node can be waiting.
   /// Called once with how the job ended.

@@ -54,6 +54,11 @@ observe::JobStatus status_of(const SupervisorState& state) {
   if (!state.configuration.plan.stages.empty())
     status.layout = observe::layout_words(state.configuration.plan);
   status.tolerance_left = state.job.members.losses_borne();
+  const job::Cluster& cluster = resources.setup.job.cluster;
+  status.fault_tolerance = cluster.fault_tolerance;
+  status.min_nodes = cluster.min_nodes;
+  status.spares = cluster.spares;
+  status.join = resources.door;
   status.saved_step = state.saves.last_step;
   status.is_saving = state.saves.running.has_value();
   for (std::size_t i = 0; i < state.job.members.size(); ++i) {

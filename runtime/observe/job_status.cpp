@@ -38,6 +38,10 @@ std::string status_line(const JobStatus& status) {
                      {"generation", status.generation},
                      {"layout", status.layout},
                      {"tolerance_left", status.tolerance_left},
+                     {"fault_tolerance", status.fault_tolerance},
+                     {"min_nodes", status.min_nodes},
+                     {"spares", status.spares},
+                     {"join", status.join},
                      {"saved_step", status.saved_step},
                      {"is_saving", status.is_saving},
                      {"nodes", std::move(nodes)}};
@@ -60,6 +64,10 @@ Result<JobStatus> read_status(const std::string& line) {
     json.at("generation").get_to(status.generation);
     json.at("layout").get_to(status.layout);
     json.at("tolerance_left").get_to(status.tolerance_left);
+    json.at("fault_tolerance").get_to(status.fault_tolerance);
+    json.at("min_nodes").get_to(status.min_nodes);
+    json.at("spares").get_to(status.spares);
+    json.at("join").get_to(status.join);
     json.at("saved_step").get_to(status.saved_step);
     json.at("is_saving").get_to(status.is_saving);
     for (const Json& own : json.at("nodes")) {
@@ -91,7 +99,14 @@ std::string status_text(const JobStatus& status) {
     text << "layout " << status.generation << ": " << status.layout << "; "
          << (status.tolerance_left > 0 ? counted(status.tolerance_left, "node") + " may be lost"
                                        : "no node may be lost")
+         << (status.fault_tolerance > 0
+                 ? " (promised: " + std::to_string(status.fault_tolerance) + ")"
+                 : "")
          << "\n";
+  if (status.min_nodes > 0) text << "at least " << counted(status.min_nodes, "node");
+  if (status.spares > 0)
+    text << (status.min_nodes > 0 ? ", " : "") << counted(status.spares, "spare node");
+  if (status.min_nodes > 0 || status.spares > 0) text << "\n";
   text << (status.saved_step > 0 ? "newest checkpoint: step " + std::to_string(status.saved_step)
                                  : std::string("no checkpoint yet"))
        << (status.is_saving ? "; one is being written" : "") << "\n";

@@ -29,8 +29,12 @@ struct JobStatus {
   double loss = 0;     ///< The same.
   EpochNumber generation = 0;
   std::string layout;
-  std::int32_t tolerance_left = 0;  ///< Nodes that may be lost, whichever, and all state is left.
-  std::int64_t saved_step = 0;      ///< Of the newest checkpoint; 0: there is none.
+  std::int32_t tolerance_left = 0;   ///< Nodes that may be lost, whichever, and all state is left.
+  std::int32_t fault_tolerance = 0;  ///< So many it promises (`cluster.fault_tolerance`).
+  std::int32_t min_nodes = 0;        ///< `cluster.min_nodes`; 0: all to begin, any to go on.
+  std::int32_t spares = 0;           ///< `cluster.spares`.
+  std::string join;                  ///< `HOST:PORT` where nodes join; empty: not known.
+  std::int64_t saved_step = 0;       ///< Of the newest checkpoint; 0: there is none.
   bool is_saving = false;
   std::vector<NodeStatus> nodes;
 };

@@ -308,6 +308,20 @@ TEST_CASE("the job's owner is answered", "[actors][members]") {
   CHECK(says(head.join("late"), "the job ends: stopped by troupe ctl"));
 }
 
+TEST_CASE("the job's owner hears what the job promises, and where nodes join",
+          "[actors][members]") {
+  Members members([](job::Job& job) {
+    job.cluster.fault_tolerance = 1;
+    job.cluster.min_nodes = 3;
+  });
+  members.head.resources.door = "head:7000";
+  const auto status = observe::read_status(members.ask(ControlRequest::Kind::status)).value();
+  CHECK(status.fault_tolerance == 1);
+  CHECK(status.min_nodes == 3);
+  CHECK(status.spares == 0);
+  CHECK(status.join == "head:7000");
+}
+
 TEST_CASE("an answer that makes no sense is an error", "[actors][errors]") {
   CHECK(observe::read_status("{}").error().code == Errc::bad_data);
   CHECK(observe::read_status("nothing").error().code == Errc::bad_data);

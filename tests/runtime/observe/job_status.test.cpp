@@ -1,6 +1,7 @@
 #include "runtime/observe/job_status.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <string>
 
 namespace troupe::observe {
 namespace {
@@ -19,6 +20,33 @@ TEST_CASE("what a job says of itself is read back, and does not act on a termina
         "layout 0: a\\x1b[2J\\u202e; no node may be lost\n"
         "no checkpoint yet\n"
         "node 1  working\\u202e  host\\x1b[2J, pid 12  1 device\n");
+}
+
+TEST_CASE("a job says what it promises, what is left of that, and where nodes join", "[observe]") {
+  JobStatus status;
+  status.job = "small";
+  status.phase = "training";
+  status.layout = "2 pipelines";
+  status.generation = 3;
+  status.tolerance_left = 1;
+  status.fault_tolerance = 2;
+  status.join = "head:7000";
+  const auto text_of = [&] {
+    const auto read = read_status(status_line(status));
+    REQUIRE(read.ok());
+    CHECK(read.value().fault_tolerance == 2);
+    CHECK(read.value().min_nodes == status.min_nodes);
+    CHECK(read.value().spares == status.spares);
+    CHECK(read.value().join == "head:7000");
+    return status_text(read.value());
+  };
+  const std::string begin =
+      "small: training, step 0 done\nlayout 3: 2 pipelines; 1 node may be lost ";
+  CHECK(text_of() == begin + "(promised: 2)\nno checkpoint yet\n");
+  status.spares = 1;
+  CHECK(text_of() == begin + "(promised: 2)\n1 spare node\nno checkpoint yet\n");
+  status.min_nodes = 3;
+  CHECK(text_of() == begin + "(promised: 2)\nat least 3 nodes, 1 spare node\nno checkpoint yet\n");
 }
 
 }  // namespace
