@@ -79,7 +79,14 @@ double sum_of_bytes(const std::map<NodeId, StandbyNode>& nodes) {
 
 void print_standbys(const Planning& planning, const scheduler::AutoLayout& layout) {
   constexpr std::size_t kShown = 40;
-  if (layout.plan.standbys.empty()) return;
+  const std::int64_t promised = planning.request.fault_tolerance;
+  if (layout.plan.standbys.empty()) {
+    if (promised > 0)
+      std::cout << "\nstandby holders keep " << size_text(0)
+                << " more: replicas have everything on " << copies_of(layout.plan)
+                << " nodes, so that " << promised << " may be lost (cluster.fault_tolerance)\n";
+    return;
+  }
   const auto nodes = nodes_of(planning, layout);
   std::vector<std::vector<std::string>> rows{
       {"node", "on standby for", "bytes", "memory", "limit"}};

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <string>
 
 #include "models/family/registry.hpp"
@@ -186,6 +188,24 @@ void warn_of_offloading(const Job& job, Findings& findings) {
                      "remove it, or train one: freeze = false");
 }
 
+/// A layout by hand says which nodes work, and nobody takes work away from them to have one spare.
+void warn_of_spares(const Job& job, Findings& findings) {
+  const HandLayout& layout = job.parallel.layout;
+  if (job.cluster.spares == 0 || layout.empty()) return;
+  std::set<std::int32_t> working;
+  for (const HandStage* stage : layout.all_stages()) working.insert(stage->node);
+  const std::int64_t left = job.cluster.nodes - std::ssize(working);
+  if (left >= job.cluster.spares) return;
+  const std::string form = layout.pipelines.empty() ? "replicas" : "pipelines";
+  findings.warn_at(
+      "cluster.spares",
+      "cluster.spares = " + to_string(job.cluster.spares) +
+          (left > 0 ? " keeps " + to_string(left) + " spare: " : " has no effect: ") + "parallel." +
+          form + ", the layout by hand, gives work to " + to_string(std::ssize(working)) + " of " +
+          to_string(job.cluster.nodes) + " nodes",
+      "give fewer nodes stages, raise cluster.nodes, or lower it to " + to_string(left));
+}
+
 void warn_of_later_layouts(const Job& job, Findings& findings) {
   const auto& duration = job.train.duration;
   if (duration.unit != DurationUnit::steps) return;
@@ -212,6 +232,7 @@ void check_effects(const Job& job, Findings& findings) {
   warn_of_microbatches(job, findings);
   warn_of_warm_up(job, findings);
   warn_of_offloading(job, findings);
+  warn_of_spares(job, findings);
   warn_of_later_layouts(job, findings);
 }
 

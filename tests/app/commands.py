@@ -577,6 +577,9 @@ def check_planned_only(commands):
                     and all(made["stages"][0]["layers"][0] == 0 and made["stages"][-1]["layers"][1] == 6 for made in templates)
                     and all(a["microbatch_ms"] > b["microbatch_ms"] > 0 for a, b in zip(templates, templates[1:])))
     commands.expect("two pipelines are two copies", answer, json.loads(answer.stdout)["standby"]["copies"] == 2)
+    answer = commands.run(*words, "parallel.llm.dp=2", "--cluster", "4x1xH100-80G")
+    commands.expect("plan says that replicas keep the promise for nothing", answer, "\nstandby holders keep 0 B more: replicas have everything on 2 nodes, "
+                    "so that 1 may be lost (cluster.fault_tolerance)\n" in answer.stdout)
     one = [*words, "parallel.llm.dp=1", "--cluster", "4x1xH100-80G"]
     answer = commands.run(*one, "--json")
     standby = json.loads(answer.stdout)["standby"]

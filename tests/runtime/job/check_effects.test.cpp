@@ -186,6 +186,23 @@ TEST_CASE("encoders that keep nothing have nothing to offload", "[job]") {
             {"scheduler.offload_encoders", frozen, "no encoder or projector trains", offloads});
 }
 
+TEST_CASE("spare nodes are warned of where a layout by hand gives them work", "[job]") {
+  // Both nodes of it work.
+  check_one(kLayoutJob,
+            {"cluster.spares",
+             {"cluster.spares=1"},
+             "cluster.spares = 1 has no effect: parallel.pipelines, the layout by hand, "
+             "gives work to 2 of 2 nodes",
+             {"cluster.spares=1", "cluster.nodes=3"}});
+  check_one(kReplicasJob,
+            {"cluster.spares",
+             {"cluster.spares=2", "cluster.nodes=3"},
+             "cluster.spares = 2 keeps 1 spare: parallel.replicas, the layout by hand, "
+             "gives work to 2 of 3 nodes",
+             {"cluster.spares=2", "cluster.nodes=4"}});
+  CHECK(warnings(kSmallJob, {"cluster.spares=1", "cluster.nodes=2"}).empty());
+}
+
 TEST_CASE("a layout beyond the last step is warned of", "[job]") {
   const auto from = [](int step) {
     return warnings(kSmallJob, {"debug.layouts=[{from_step=" + std::to_string(step) +
