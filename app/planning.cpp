@@ -23,6 +23,7 @@
 #include "runtime/observe/timeline_page.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/layout/layout_score.hpp"
+#include "scheduler/recovery/first_layout.hpp"
 
 namespace troupe::app {
 
@@ -219,7 +220,7 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
   auto request = planning.request;
   request.one_number = one_number;
   if (engine::needs_judge(job)) request.judge = judge;
-  auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::auto_layout(request);
+  auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::first_layout(request);
   if (!made.ok() || made.value().judged > 0) return made;
   if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())
     return seen.error();

@@ -79,7 +79,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
 
 /// The layout by hand of the job, or the chosen one, with its step as training would cut it.
 /// `one_number`: see `AutoLayoutRequest`.
-/// Errors: as `place_by_hand`, `engine::check_state_memory` (of a layout by hand), `auto_layout`,
+/// Errors: as `place_by_hand`, `engine::check_state_memory` (of a layout by hand), `first_layout`,
 /// `engine::check_sources` and `SimulatedTraining::step`.
 Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number = false);
 

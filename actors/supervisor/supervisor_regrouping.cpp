@@ -211,9 +211,39 @@ void regrouped(Self self) {
   state.regrouping = {};
 }
 
+namespace {
+
+/// `1, 2 and 4 nodes`.
+std::string sizes_of(const scheduler::TemplateSet& set) {
+  std::string text;
+  for (std::size_t i = 0; i < set.templates.size(); ++i)
+    text += (i == 0                          ? ""
+             : i + 1 == set.templates.size() ? " and "
+                                             : ", ") +
+            std::to_string(set.templates[i].node_count);
+  return text + (text == "1" ? " node" : " nodes");
+}
+
+/// What losses and joins make pipelines of.
+std::string template_words(const SupervisorState& state) {
+  const scheduler::TemplateSet& set = *state.templates;
+  const ParallelPlan& plan = state.configuration.plan;
+  std::string text = set.templates.empty() ? "" : "pipelines of " + sizes_of(set);
+  for (std::size_t g = 0; g < std::min(set.groups.size(), plan.module_groups.size()); ++g)
+    if (!set.groups[g].templates.empty())
+      text += (text.empty() ? "" : "; ") + plan.module_groups[g].name + " replicas of " +
+              sizes_of(set.groups[g]);
+  return text.empty() ? "no templates, so that losses go on from what survives whole"
+                      : "templates for losses and joins: " + text;
+}
+
+}  // namespace
+
 void take_templates(Self self, const TemplateSetPtr& templates) {
   auto& state = self->state;
   state.templates = templates;
+  if (state.resources->setup.job.cluster.fault_tolerance > 0)
+    state.resources->logger.info(template_words(state));
   state.job.members.look_again(state.configuration.plan.nodes());
 }
 

@@ -10,6 +10,7 @@
 #include "runtime/schedules/registry.hpp"
 #include "scheduler/layout/layout_score.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/recovery/first_layout.hpp"
 #include "scheduler/recovery/template_layout.hpp"
 
 namespace troupe::engine {
@@ -180,7 +181,7 @@ Result<JobLayout> choose_layout(const JobSetup& setup) {
   if (!samples.ok()) return std::move(samples).error();
   request.samples = std::move(samples).value();
   if (needs_judge(job)) request.judge = training_judge(setup, *costs, request.samples);
-  auto chosen = scheduler::auto_layout(request);
+  auto chosen = scheduler::first_layout(request);
   if (!chosen.ok()) return std::move(chosen).error();
   if (auto seen = check_sources(job, chosen.value().plan.nodes()); !seen.ok()) return seen.error();
   return JobLayout{std::move(chosen.value().plan), std::move(chosen.value().reasons),

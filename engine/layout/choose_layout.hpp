@@ -52,7 +52,7 @@ bool needs_judge(const job::Job& job);
 /// Where every layer lives. A job of one device needs no choice. Chosen by `setup.costs`, else by
 /// the profile at hand.
 ///
-/// Errors: as `scheduler::place_by_hand`; for a layout that is to be chosen as `auto_layout`,
+/// Errors: as `scheduler::place_by_hand`; for a layout that is to be chosen as `first_layout`,
 /// `draw_shapes` and `profile_at_hand`.
 Result<JobLayout> choose_layout(const JobSetup& setup);
 

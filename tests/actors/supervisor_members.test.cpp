@@ -322,6 +322,17 @@ TEST_CASE("the job's owner hears what the job promises, and where nodes join",
   CHECK(status.join == "head:7000");
 }
 
+TEST_CASE("a job that promises to bear losses says which templates stand behind",
+          "[actors][members]") {
+  const auto promised = GENERATE(0, 1);
+  Members members([&](job::Job& job) { job.cluster.fault_tolerance = promised; });
+  CHECK(says(members.log(), "templates for losses and joins: pipelines of 1, 2, 3 and 4 nodes") ==
+        (promised == 1));
+  members.head.tell(std::make_shared<const scheduler::TemplateSet>());
+  CHECK(says(members.log(), "no templates, so that losses go on from what survives whole") ==
+        (promised == 1));
+}
+
 TEST_CASE("an answer that makes no sense is an error", "[actors][errors]") {
   CHECK(observe::read_status("{}").error().code == Errc::bad_data);
   CHECK(observe::read_status("nothing").error().code == Errc::bad_data);
