@@ -44,12 +44,13 @@ Error again_thrown(const StepFailure& before, const StepFailure& now) {
   const bool is_same_step = before.step == now.step;
   const std::string what =
       is_same_step ? "step " + std::to_string(now.step) + " fails again where it is trained again"
-                   : "the same is thrown again" + sample_text(common(before.samples, now.samples));
+                   : "the same goes wrong again" + sample_text(common(before.samples, now.samples));
   return {
       Errc::internal,
       what + ": " + now.who + ": " + now.said + "; before that " + before.who + ": " + before.said,
       {},
-      "correct what throws there, if it is a plug-in's, or take these samples out of the data "
+      "correct what throws there, or never returns, if it is a plug-in's, or take these samples "
+      "out of the data "
       "(`troupe check JOB` tries each stage alone); else report it with the job file and the "
       "log"};
 }

@@ -20,7 +20,7 @@ namespace troupe::actors {
 enum class FailureKind : std::uint8_t {
   unexplained,  ///< The node is gone, and nobody knows why: its machine, a kill, or what it ran.
   crashed,      ///< Its process ended by what it ran (`is_own_doing`).
-  thrown,       ///< A stage threw, and the node said so.
+  thrown,       ///< A stage threw, or does not return, and the node said so.
 };
 
 /// A node that is lost while it runs a step.
@@ -32,7 +32,8 @@ struct StepFailure {
   std::string who = {};   ///< `node 2 (host, pid 71)`.
   std::string said = {};  ///< `too tired, in step 3 on device 1`, or how its process ended.
   std::set<std::string> samples = {};  ///< Of its stages; where one threw, of the part.
-  std::string thrown = {};             ///< The exception's own words, wherever it comes.
+  std::string thrown = {};             ///< The exception's own words, wherever it comes; or that
+                                       ///< work does not return.
 };
 
 /// Whether a process ends by this signal through what it runs: SIGSEGV, SIGABRT and their like.

@@ -6,6 +6,7 @@
 // Control messages only; tensors travel over the transport. Epoch numbers make stale messages
 // recognisable: every receiver drops what belongs to an older configuration. A `reacts_to` has no
 // reply; its sender hears of trouble through `failed_atom`. Remote requests carry timeouts.
+// Size: every message, to be read as one.
 
 #pragma once
 
@@ -41,6 +42,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::actors::SaveReport))
 CAF_ADD_TYPE_ID(troupe, (troupe::actors::ControlRequest))
 CAF_ADD_TYPE_ID(troupe, (troupe::engine::StepVerdict))
 CAF_ADD_TYPE_ID(troupe, (troupe::engine::FailedWork))
+CAF_ADD_TYPE_ID(troupe, (troupe::engine::LongWorks))
 
 CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
 CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
@@ -96,6 +98,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<failed_atom, NodeId, EpochNumber, Error>,
     // A stage threw at a node: of an older configuration, the same.
     caf::reacts_to<NodeId, engine::FailedWork>,
+    // What a node's devices have been at for long; none: nothing any more.
+    caf::reacts_to<NodeId, engine::LongWorks>,
     // The scheduler has planned the next batch (head only).
     caf::reacts_to<PlannedBatchPtr>,
     // The scheduler has seen how pipelines of other sizes would be cut (head only).

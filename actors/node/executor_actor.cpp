@@ -95,6 +95,7 @@ Status build(Self self) {
            now.resources->wanted_epoch != now.configuration->epoch_number;
   };
   options.audience = &state.resources->audience;
+  options.in_hand = state.in_hand.get();
   options.may_update = [self] { return self->state.saver->may_change(); };
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
@@ -295,10 +296,12 @@ void offer(Self self, Collection collection) {
 }  // namespace
 
 ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeActor node,
-                                      std::int32_t local_index) {
+                                      std::int32_t local_index,
+                                      std::shared_ptr<engine::WorkInHand> in_hand) {
   self->state.resources = resources;
   self->state.node = node;
   self->state.slot = {resources->node, local_index};
+  self->state.in_hand = std::move(in_hand);
   // Checkpoints that were ordered before are others' work.
   self->state.save_number = resources->save_number;
   tell_of_exceptions(self, "device " + std::to_string(local_index),

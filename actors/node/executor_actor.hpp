@@ -14,6 +14,7 @@
 #include "engine/execution/executor.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
+#include "engine/execution/work_in_hand.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "engine/state/state_saver.hpp"
 #include "engine/state/state_store.hpp"
@@ -43,6 +44,7 @@ struct ExecutorState {
   NodeResources* resources = nullptr;
   NodeActor node;
   DeviceSlot slot;
+  std::shared_ptr<engine::WorkInHand> in_hand;  ///< For the node's actor.
   std::optional<engine::StateStore> store;
   std::optional<engine::StateSaver> saver;  ///< Of `store`.
   std::int64_t save_number = 0;             ///< Of the checkpoint that it heard of last.
@@ -66,9 +68,11 @@ struct ExecutorState {
   static inline const char* name = "executor";
 };
 
-/// REQUIRES: spawned detached; on a host it computes in its handlers.
+/// REQUIRES: spawned detached; on a host it computes in its handlers. `in_hand`: says what it is in
+/// the middle of.
 ExecutorActor::behavior_type executor(ExecutorActor::stateful_pointer<ExecutorState> self,
                                       NodeResources* resources, NodeActor node,
-                                      std::int32_t local_index);
+                                      std::int32_t local_index,
+                                      std::shared_ptr<engine::WorkInHand> in_hand);
 
 }  // namespace troupe::actors

@@ -35,6 +35,15 @@ void watch_reads(Self self, Time now) {
   if (!fine.ok()) failed(self, fine.error());
 }
 
+/// A device whose thread is in a stage that never returns cannot say so itself.
+void watch_work(Self self, Time now) {
+  auto& state = self->state;
+  if (state.work.empty()) return;
+  const double timeout_s = state.resources->setup.job.train.stall_timeout_s;
+  if (auto told = state.long_work.pass(now, long_work_interval(timeout_s), state.work))
+    self->send(state.supervisor, state.welcome->node, std::move(*told));
+}
+
 /// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
 void watch(Self self) {
   auto& state = self->state;
@@ -46,6 +55,7 @@ void watch(Self self) {
     head_lost(self, "the supervisor was lost: " + silent_for(timeout_s), false);
   watch_for_head(self);
   watch_reads(self, now);
+  watch_work(self, now);
   self->delayed_send(self, look_interval(state.welcome->heartbeat_interval_s), tick_atom::value);
 }
 
@@ -190,8 +200,9 @@ void apply(Self self, const Configuration& configuration) {
   for (const DeviceSlot& device : configuration.plan.devices) {
     if (device.node != state.resources->node || state.executors.contains(device.local_index))
       continue;
+    auto& work = state.work[device.local_index] = std::make_shared<engine::WorkInHand>();
     state.executors[device.local_index] = self->spawn<caf::detached>(
-        executor, state.resources, caf::actor_cast<NodeActor>(self), device.local_index);
+        executor, state.resources, caf::actor_cast<NodeActor>(self), device.local_index, work);
   }
   for (auto& [device, executor] : state.executors)
     self->send(executor, apply_atom::value, configuration);

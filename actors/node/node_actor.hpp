@@ -16,6 +16,7 @@
 #include "actors/link/protocol.hpp"
 #include "actors/node/executor_actor.hpp"
 #include "actors/node/read_watch.hpp"
+#include "actors/node/work_watch.hpp"
 
 namespace troupe::actors {
 
@@ -61,6 +62,7 @@ struct NodeState {
   SchedulerActor scheduler;  ///< Known from the first order on.
   LoaderActor loader;
   std::map<std::int32_t, ExecutorActor> executors;  ///< By the device's number on this node.
+  WorkOfDevices work;                               ///< What they are in the middle of.
   std::map<NodeId, ByteString> connected;   ///< And where: a place may be taken by another process.
   double connect_ms = 0;                    ///< Connecting to those new in the layout took.
   std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
@@ -77,6 +79,7 @@ struct NodeState {
   Pace pace;                              ///< Of its own signs of life.
   Silence silence;                        ///< The supervisor's.
   ReadWatch reads;                        ///< Of the data, once they are open.
+  WorkWatch long_work;                    ///< Of its devices.
   std::optional<JobEnd> own_fault;        ///< It could not open its data; it ends with this.
 
   static inline const char* name = "node";

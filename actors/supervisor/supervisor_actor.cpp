@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_stalls.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
@@ -76,6 +77,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         fail(self, self->state.lost_while_collected.value_or(error));
       },
       [self](NodeId id, const engine::FailedWork& failed) { work_failed(self, id, failed); },
+      [self](NodeId id, const engine::LongWorks& told) { note_long_work(self, id, told); },
       [self](exited_atom, std::int32_t pid, const std::string& how, std::int32_t signal) {
         process_exited(self, pid, how, signal);
       },

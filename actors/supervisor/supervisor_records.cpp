@@ -150,6 +150,27 @@ observe::RunEvent change_event(const SupervisorState& state, Time now) {
   return event;
 }
 
+std::string work_text(const KnownWork& known, Time now) {
+  return known.work.error.message + " (" +
+         in_seconds(std::chrono::duration<double>(now - known.since).count()) + " so far)";
+}
+
+namespace {
+
+/// What its nodes said of devices that a step waits for; else what it may be.
+std::string why_stalled(const SupervisorState& state, const RunningStep& step, Time now) {
+  std::string text;
+  for (std::size_t i = 0; i < state.links.size(); ++i)
+    for (const KnownWork& known : state.links[i].long_work)
+      if (known.work.epoch_number == state.job.members.generation() &&
+          step.waiting_for.contains(known.device))
+        text += (text.empty() ? "" : "; ") + describe(state.job.members, NodeId{i}) + ": " +
+                work_text(known, now);
+  return text.empty() ? "a slow device, or nodes that do not reach each other" : text;
+}
+
+}  // namespace
+
 std::string stall_text(const SupervisorState& state, Time now) {
   const ParallelPlan& plan = state.configuration.plan;
   const auto waited = std::chrono::duration<double>(now - state.last_finish).count();
@@ -163,7 +184,14 @@ std::string stall_text(const SupervisorState& state, Time now) {
                " (node " + std::to_string(plan.devices[device.index()].node.value) + ")";
   return "step " + std::to_string(step.votes.step()) + " has not ended" + since +
          "; it waits for " + (step.outcome ? "the end of " : "the gradients of ") + devices +
-         ". All nodes answer: a slow device, or nodes that do not reach each other";
+         ". All nodes answer: " + why_stalled(state, step, now);
+}
+
+std::string long_work_text(const SupervisorState& state, NodeId node, Time now) {
+  std::string text;
+  for (const KnownWork& known : state.links[node.index()].long_work)
+    text += "; " + work_text(known, now);
+  return text;
 }
 
 Error stalled_error(const SupervisorState& state, Time now) {

@@ -25,6 +25,12 @@ Error late_error(const Membership& members, const std::string& listen, const std
 /// Why bringing a layout up took too long: names the nodes that have not said that they did.
 Error slow_set_up(const Membership& members, double timeout_s);
 
+/// What a device has been at, and for how long.
+std::string work_text(const KnownWork& known, Time now);
+
+/// The same of all that a node said, behind `; `; empty: it said of none.
+std::string long_work_text(const SupervisorState& state, NodeId node, Time now);
+
 /// What a job waits for whose running step takes very long.
 std::string stall_text(const SupervisorState& state, Time now);
 

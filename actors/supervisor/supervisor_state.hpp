@@ -25,11 +25,19 @@
 
 namespace troupe::actors {
 
+/// What a device has been at for long.
+struct KnownWork {
+  DeviceId device;
+  Time since;
+  engine::FailedWork work;  ///< As what it counts where nobody waits for it any longer.
+};
+
 /// What it takes to reach the node in a place of the job.
 struct NodeLink {
   caf::strong_actor_ptr handle;  ///< The node's actor, once it has joined.
   NodeReady ready;
   Silence silence;
+  std::vector<KnownWork> long_work = {};  ///< Of its devices, as it said last.
 };
 
 /// A checkpoint on its way.

@@ -8,6 +8,7 @@
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_stalls.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 
 namespace troupe::actors {
@@ -72,18 +73,9 @@ void find_silent_nodes(Self self) {
     const Time heard = std::max(state.links[i].silence.last_heard(), state.job.members[node].since);
     state.job.members.suspect(node, heard);
     state.job.members.fell_silent(node);
-    state.job.members.ended(node, silent_for(timeout_s));
+    state.job.members.ended(node, silent_for(timeout_s) + long_work_text(state, node, now(self)));
     node_lost(self, node);
   }
-}
-
-void find_stalls(Self self) {
-  auto& state = self->state;
-  if (state.job.phase() != Phase::training) return;
-  const Duration waited = now(self) - state.last_finish;
-  if (state.stalls.hopeless(waited, seconds(state.resources->setup.job.train.stall_timeout_s)))
-    return fail(self, stalled_error(state, now(self)));
-  if (state.stalls.overdue(waited)) state.resources->logger.warning(stall_text(state, now(self)));
 }
 
 }  // namespace

@@ -24,6 +24,22 @@ bool is_about_memory(const std::string& what) {
          what.find("out of memory") != std::string::npos;
 }
 
+/// While a thread is in the work of an action.
+class Presence {
+ public:
+  Presence(WorkInHand* in_hand, const Action* action) : in_hand_(in_hand) {
+    if (in_hand_ != nullptr) in_hand_->entered(action);
+  }
+  ~Presence() {
+    if (in_hand_ != nullptr) in_hand_->left();
+  }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+ private:
+  WorkInHand* const in_hand_;
+};
+
 }  // namespace
 
 Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
@@ -40,11 +56,15 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
       sums_(plan, options_.device,
             [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
               return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
-            }) {}
+            }) {
+  if (options_.in_hand != nullptr)
+    options_.in_hand->belong_to([this](const Action* action) { return long_work(action); });
+}
 
 Executor::~Executor() {
   static_cast<void>(end_work());
   for (auto& [id, program] : stages_) program->show_to(nullptr);
+  if (options_.in_hand != nullptr) options_.in_hand->belong_to({});
 }
 
 at::ScalarType Executor::gradient_dtype() const {
@@ -129,6 +149,7 @@ void Executor::launch(const Action* action, Work work) {
   auto outcome = std::make_shared<Outcome>();
   auto launched = device_.launch(
       [this, action, outcome, work = std::move(work)]() -> Status {
+        const Presence presence(options_.in_hand, action);
         try {
           return work(*outcome);
         } catch (const c10::Error& error) {
@@ -146,6 +167,7 @@ void Executor::launch(const Action* action, Work work) {
         }
       },
       wake_);
+  if (options_.in_hand != nullptr) options_.in_hand->launched(action, launched);
   in_flight_.push_back(
       {action, std::exchange(taken_, {}), std::move(outcome), std::move(launched)});
 }
@@ -155,6 +177,7 @@ Status Executor::complete_launches() {
   while (!in_flight_.empty() && in_flight_.front().launch->done()) {
     const InFlight done = std::move(in_flight_.front());
     in_flight_.pop_front();
+    if (options_.in_hand != nullptr) options_.in_hand->taken();
     if (!done.launch->status().ok()) {
       if (done.outcome->thrown)
         thrown_ = failed_work(done.action, *done.outcome->thrown, done.launch->status().error());
@@ -268,6 +291,7 @@ Status Executor::end_work() {
   }
   device_.drop();
   in_flight_.clear();
+  if (options_.in_hand != nullptr) options_.in_hand->dropped();
   taken_.clear();
   // Where an update failed before they went back.
   for (const GroupId group : std::exchange(fetched_, {})) kept(group).state->forget_fetched_state();

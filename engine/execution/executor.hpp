@@ -22,6 +22,7 @@
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/standby_state.hpp"
 #include "engine/execution/tensor_mailbox.hpp"
+#include "engine/execution/work_in_hand.hpp"
 #include "engine/iteration/reports.hpp"
 #include "runtime/observers/audience.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -68,6 +69,8 @@ struct ExecutorOptions {
   std::function<bool()> may_update;
   /// Who sees what stages compute; none: nobody. Outlives the executor.
   observers::Audience* audience = nullptr;
+  /// Who hears what it is in the middle of; none: nobody. Outlives the executor.
+  WorkInHand* in_hand = nullptr;
 };
 
 class Executor : private Viewer {
@@ -151,6 +154,7 @@ class Executor : private Viewer {
   std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
+  LongWork long_work(const Action* action) const;
   Status end_work();
   Work work_of(const Action& action);
   Work send(const Action& action);

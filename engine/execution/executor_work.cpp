@@ -22,6 +22,8 @@ namespace {
 /// So many samples of a part are named where a stage throws.
 constexpr std::size_t kNamedSamplesMax = 3;
 
+constexpr const char* kNeverReturns = "the work does not return";
+
 }  // namespace
 
 /// What a stage has thrown (the first line), and where: stages may be a user's.
@@ -47,7 +49,20 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
     message += " '" + iteration_->sample(part[i]).id + "'";
   if (part.size() > kNamedSamplesMax)
     message += " and " + std::to_string(part.size() - kNamedSamplesMax) + " others";
+  message += " of microbatch " + std::to_string(action->microbatch.index());
   return {Errc::internal, message, {}, std::move(fix)};
+}
+
+/// What an action is whose work does not return, should nobody wait for it any longer.
+LongWork Executor::long_work(const Action* action) const {
+  LongWork work{options_.device};
+  work.work = failed_work(
+      action, kNeverReturns,
+      describe(action, kNeverReturns,
+               "look what a stage waits for or loops in there (`troupe check JOB` tries each stage "
+               "alone), or at the device; raise train.stall_timeout_s where it may take so long"));
+  work.work.error.code = Errc::timed_out;
+  return work;
 }
 
 FailedWork Executor::failed_work(const Action* action, const std::string& thrown,

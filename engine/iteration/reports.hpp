@@ -71,18 +71,41 @@ struct Prepared {
   }
 };
 
-/// A stage of one device threw: its step is lost there, with nothing wrong elsewhere. Not where
-/// memory ran out, of which others would have no more with its work.
+/// A stage of one device threw, or never returns: its step is lost there, with nothing wrong
+/// elsewhere. Not where memory ran out, of which others would have no more with its work.
 struct FailedWork {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
   std::vector<std::string> samples = {};  ///< Ids, of the part; none: it was work for no one part.
-  std::string thrown = {};                ///< The first line of what the exception says.
+  std::string thrown = {};                ///< The first line of what the exception says; the same
+                                          ///< words wherever a stage never returns.
   Error error = {};                       ///< The same with stage, step, device and samples.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, FailedWork& x) {
     return f(x.step, x.epoch_number, x.samples, x.thrown, x.error);
+  }
+};
+
+/// Work that a device has been at for long: a stage may never return.
+struct LongWork {
+  DeviceId device;
+  double seconds = 0;    ///< For so long when this was told; >= 0.
+  FailedWork work = {};  ///< As what it counts where nobody waits for it any longer.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LongWork& x) {
+    return f(x.device, x.seconds, x.work);
+  }
+};
+
+/// The same of all devices of a node; none: what was told before has returned.
+struct LongWorks {
+  std::vector<LongWork> works;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LongWorks& x) {
+    return f(x.works);
   }
 };
 

@@ -106,7 +106,7 @@ struct Train {
   bool recompute = false;                   ///< Layers keep their input and run again in backward.
   bool dump_gradients = false;              ///< Writes gradients/step-1.safetensors.
   std::int32_t max_nonfinite_in_a_row = 5;  ///< Skipped steps after which the run stops; >= 1.
-  /// A step that takes longer, and ten times the longest one before it, ends the job.
+  /// A step that takes longer, and ten of the longest before it, ends the job or a stuck node.
   double stall_timeout_s = 3600;
 
   friend bool operator==(const Train&, const Train&) = default;

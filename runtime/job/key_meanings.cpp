@@ -108,8 +108,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "Steps whose loss or gradient is no number, and which are "
      "skipped, until the job ends."},
     {"train.stall_timeout_s",
-     "A step that takes longer, and ten times the longest one before it, ends "
-     "the job."},
+     "A step that takes longer, and ten times the longest one before it, ends the job; where a "
+     "stage "
+     "does not return, and the job bears a loss, that costs its node, once."},
 
     {"optimizer.lr", "AdamW's peak learning rate, after the warm-up."},
     {"optimizer.min_lr", "Where the cosine from lr ends, at the last step."},

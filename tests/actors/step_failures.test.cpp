@@ -62,7 +62,7 @@ TEST_CASE("another step is another matter, unless it throws the same for the sam
   CHECK_FALSE(again);  // It is the last one that counts, and that said something else.
   const auto same = failures.add(thrown(2, 5, {"d", "e"}, 40));
   REQUIRE(same);
-  CHECK(says(*same, "the same is thrown again for samples 'd': node 2"));
+  CHECK(says(*same, "the same goes wrong again for samples 'd': node 2"));
 }
 
 TEST_CASE("processes that end by what they run end the job the second time", "[actors]") {

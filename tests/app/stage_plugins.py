@@ -41,9 +41,10 @@ struct Throws final : StageFilter {
 };
 
 // Fails with the step's first sample, which one node has: in each process, or in the first one alone.
+enum class Way { throws_once, crashes, hangs_once, hangs };
 struct Fails final : StageFilter {
-  Fails(std::unique_ptr<StageProgram> inner, bool crashes, const StageRequest& request)
-      : StageFilter(std::move(inner)), crashes(crashes), layout(request.plan), id(request.id) {}
+  Fails(std::unique_ptr<StageProgram> inner, Way way, const StageRequest& request)
+      : StageFilter(std::move(inner)), way(way), layout(request.plan), id(request.id) {}
   Status begin(const IterationPlan& plan, const SampleStore& samples) override {
     iteration = &plan;
     return StageFilter::begin(plan, samples);
@@ -51,14 +52,16 @@ struct Fails final : StageFilter {
   Status forward(PartKey part) override {
     const auto& own = samples_of(layout, *iteration, id, part.microbatch, part.part);
     if (std::find(own.begin(), own.end(), 0) == own.end()) return StageFilter::forward(part);
-    if (crashes) std::abort();
+    if (way == Way::crashes) std::abort();
+    if (way == Way::hangs) for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     if (std::FILE* made = std::fopen(std::getenv("OWN_LIST"), "wx")) {
       std::fclose(made);
+      if (way == Way::hangs_once) for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
       throw std::runtime_error("too tired");
     }
     return StageFilter::forward(part);
   }
-  const bool crashes;
+  const Way way;
   const ParallelPlan& layout;
   const StageId id;
   const IterationPlan* iteration = nullptr;
@@ -121,18 +124,20 @@ Made throwing(const StageRequest& request) {
   return std::unique_ptr<StageProgram>(std::make_unique<Throws>(std::move(inner).value()));
 }
 
-template <bool kCrashes>
+template <Way kWay>
 Made failing(const StageRequest& request) {
   auto inner = built_in_stage(request);
   if (!inner.ok()) return inner;
-  return std::unique_ptr<StageProgram>(std::make_unique<Fails>(std::move(inner).value(), kCrashes, request));
+  return std::unique_ptr<StageProgram>(std::make_unique<Fails>(std::move(inner).value(), kWay, request));
 }
 
 Status register_all() {
   const std::string which = std::getenv("OWN_STAGE") ? std::getenv("OWN_STAGE") : "";
   if (which == "llms") return register_stage({"llms", {"llama"}, plain});
-  if (which == "throws-once") return register_stage({"throws-once", {"llama"}, failing<false>});
-  if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<true>});
+  if (which == "throws-once") return register_stage({"throws-once", {"llama"}, failing<Way::throws_once>});
+  if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<Way::crashes>});
+  if (which == "hangs-once") return register_stage({"hangs-once", {"llama"}, failing<Way::hangs_once>});
+  if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
   if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
@@ -217,6 +222,21 @@ def a_stage_that_fails_again_ends_the_job_and_says_why(bench):
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
 
 
+def a_stage_that_never_returns_costs_a_node_once_and_then_the_job(bench):
+    (bench.folder / "list").unlink(missing_ok=True)
+    words = (*bench.replicas, "cluster.fault_tolerance=1", "train.stall_timeout_s=4")
+    named = "the work does not return, in step 1 on device "
+    code, said = bench.own_job("hangs-once", "hangs-once", *words)
+    expect(code == 0, f"exit {code}\n{said[-1500:]}")
+    lost = [line["why"] for line in read_lines(bench.folder / "hangs-once" / "events.jsonl") if line["kind"] == "lost"]
+    expect(len(lost) == 1 and all(word in lost[0] for word in (named, "forward of stage ", "(llm layers 0 to ", " for samples '", " of microbatch ")),
+           f"losses: {lost}")
+    ran(bench.job("hangs-once-reference", "train.steps=3", "--reference"))
+    bench.equal("hangs-once-reference", "hangs-once")
+    code, said = bench.own_job("hangs", "hangs", *words)
+    expect(code == 1 and "step 1 fails again where it is trained again" in said and said.count(named) >= 2, f"exit {code}\n{said[-1500:]}")
+
+
 def what_cannot_be_is_found_before_a_job_begins(bench):
     said = bench.invalid("both")
     expect("layers of two stage kinds, 'seers' and 'readers'" in said and "cut the layout" in said, said)
@@ -268,7 +288,8 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_names_what_is_no_number,
          a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
-         a_stage_that_fails_once_costs_a_node_and_no_more, a_stage_that_fails_again_ends_the_job_and_says_why, what_cannot_be_is_found_before_a_job_begins,
+         a_stage_that_fails_once_costs_a_node_and_no_more, a_stage_that_fails_again_ends_the_job_and_says_why,
+         a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          a_check_names_the_promise_that_is_broken,
          a_new_stage_passes_its_own_test_under_its_own_name]
 

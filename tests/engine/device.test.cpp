@@ -19,6 +19,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tests/engine/apart_device.hpp"
+#include "tests/engine/hooked_stage.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
@@ -302,44 +303,6 @@ TEST_CASE("what COMMIT has launched is completed although the step is given up",
   CHECK(equal(late.parameters(), whole.parameters()));
 }
 
-/// A user's stage that throws in one forward of the llm's first half, and is a built-in one else.
-class Throwing final : public StageProgram {
- public:
-  Throwing(StageProgram& inner, std::function<void()> thrower)
-      : inner_(inner), throw_(std::move(thrower)) {}
-
-  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
-    return inner_.begin(plan, samples);
-  }
-  void abandon() override { inner_.abandon(); }
-  Status forward(PartKey part) override {
-    if (part.microbatch == MicrobatchId{1}) throw_();
-    return inner_.forward(part);
-  }
-  Status backward(PartKey part) override { return inner_.backward(part); }
-  Status backward_input(PartKey part) override { return inner_.backward_input(part); }
-  Status backward_weight(PartKey part) override { return inner_.backward_weight(part); }
-  Status recompute(PartKey part) override { return inner_.recompute(part); }
-  void accept_rows(MessageId id, at::Tensor rows) override {
-    inner_.accept_rows(id, std::move(rows));
-  }
-  Result<at::Tensor> rows_for(MessageId id) override { return inner_.rows_for(id); }
-  void accept_gradient(MessageId id, at::Tensor gradient) override {
-    inner_.accept_gradient(id, std::move(gradient));
-  }
-  Result<at::Tensor> gradient_for(MessageId id) override { return inner_.gradient_for(id); }
-  ParameterShard& state(GroupId group, LayerId layer) override {
-    return inner_.state(group, layer);
-  }
-  std::vector<models::Parameter*> parameters() override { return inner_.parameters(); }
-  std::vector<PartLoss> losses() const override { return inner_.losses(); }
-  Bytes activations() const override { return inner_.activations(); }
-
- private:
-  StageProgram& inner_;
-  std::function<void()> throw_;
-};
-
 TEST_CASE("what a stage throws is an error that names stage, step and samples",
           "[engine][errors]") {
   const std::vector<std::pair<std::function<void()>, std::string>> throwers{
@@ -349,11 +312,11 @@ TEST_CASE("what a stage throws is an error that names stage, step and samples",
       {[] { throw 7; }, "an exception of unknown type, in"}};
   for (const job::Job& job : {tiny_job(), late_job()})
     for (const auto& [thrower, words] : throwers) {
-      std::vector<std::unique_ptr<Throwing>> throwing;
+      std::vector<std::unique_ptr<HookedStage>> throwing;
       bool throws = true;
       Cluster cluster(job, {}, {}, {}, {}, [&](StageId stage, ModelStage& inner) -> StageProgram* {
         if (stage != StageId{1}) return &inner;
-        throwing.push_back(std::make_unique<Throwing>(inner, [&] {
+        throwing.push_back(std::make_unique<HookedStage>(inner, [&] {
           if (throws) thrower();
         }));
         return throwing.back().get();

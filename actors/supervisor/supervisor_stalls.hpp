@@ -1,0 +1,19 @@
+// Steps that do not end: who is told of them, which stage does not return, and whose node is lost
+// for it. A part of the supervisor's actor.
+
+#pragma once
+
+#include "actors/supervisor/supervisor_actor.hpp"
+
+namespace troupe::actors {
+
+/// A node says what its devices have been at for long.
+void note_long_work(SupervisorSelf self, NodeId node, const engine::LongWorks& told);
+
+/// Tells of a step that takes very long. One that nobody should wait for any longer
+/// (`train.stall_timeout_s`) costs the nodes whose devices have been in one piece of its work for
+/// most of the time, as where a stage throws: the job goes on without them, once; where the same
+/// work does not return again, or the job cannot do without them, or there are none, it ends.
+void find_stalls(SupervisorSelf self);
+
+}  // namespace troupe::actors

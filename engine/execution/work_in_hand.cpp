@@ -1,0 +1,67 @@
+#include "engine/execution/work_in_hand.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/observe/trace_event.hpp"
+
+namespace troupe::engine {
+
+void WorkInHand::belong_to(Describe describe) {
+  const std::lock_guard lock(mutex_);
+  describe_ = std::move(describe);
+  entered_.reset();
+  launched_.clear();
+}
+
+void WorkInHand::entered(const Action* action) {
+  const std::int64_t now_ns = observe::trace_now_ns();
+  const std::lock_guard lock(mutex_);
+  entered_ = Item{action, now_ns, nullptr};
+}
+
+void WorkInHand::left() {
+  const std::lock_guard lock(mutex_);
+  entered_.reset();
+}
+
+void WorkInHand::launched(const Action* action, std::shared_ptr<const Launch> launch) {
+  const std::int64_t now_ns = observe::trace_now_ns();
+  const std::lock_guard lock(mutex_);
+  launched_.push_back({action, now_ns, std::move(launch)});
+}
+
+void WorkInHand::taken() {
+  const std::lock_guard lock(mutex_);
+  if (!launched_.empty()) launched_.pop_front();
+}
+
+void WorkInHand::dropped() {
+  const std::lock_guard lock(mutex_);
+  launched_.clear();
+}
+
+/// A device turns to work when that before it has completed.
+std::optional<WorkInHand::Item> WorkInHand::oldest() const {
+  if (entered_) return entered_;
+  std::int64_t free_ns = 0;
+  for (const Item& item : launched_) {
+    if (!item.launch->done())
+      return Item{item.action, std::max(item.since_ns, free_ns), item.launch};
+    free_ns = item.launch->end_ns();
+  }
+  return std::nullopt;
+}
+
+std::optional<LongWork> WorkInHand::longer_than(double seconds) const {
+  const std::lock_guard lock(mutex_);
+  const auto item = oldest();
+  if (!item || !describe_) return std::nullopt;
+  const double took = static_cast<double>(observe::trace_now_ns() - item->since_ns) / 1e9;
+  if (took < seconds) return std::nullopt;
+  LongWork work = describe_(item->action);
+  work.seconds = took;
+  return work;
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,208 @@
+#include "tests/torch_catch.hpp"
+
+#include "actors/supervisor/supervisor_stalls.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "tests/actors/head_fixture.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kWork =
+    "the work does not return, in step 1 on device 1, forward of stage 1 (llm layers 0 to 3) for "
+    "samples 's1' of microbatch 3";
+
+/// All of the model on each node; a step may take 20 s.
+void on_each_node(job::Job& job) {
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
+                                   {{1, 0, {{"vision", {}}, {"llm", {}}}}},
+                                   {{2, 0, {{"vision", {}}, {"llm", {}}}}},
+                                   {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
+  job.train.stall_timeout_s = 20;
+}
+
+/// A head whose nodes run the first step.
+class StallingHead {
+ public:
+  explicit StallingHead(const std::function<void(job::Job&)>& edit = on_each_node) : head(9, edit) {
+    head.start_training();
+    head.plan(0);
+  }
+
+  std::size_t device_of(std::size_t node) const {
+    const auto& devices = head.seen[node].configurations.back().plan.devices;
+    const auto own = std::find_if(devices.begin(), devices.end(), [node](const DeviceSlot& slot) {
+      return slot.node == NodeId{node};
+    });
+    REQUIRE(own != devices.end());
+    return static_cast<std::size_t>(own - devices.begin());
+  }
+
+  /// A node says that its device has been at work of this step for so long.
+  void tell_of_work(std::size_t node, double seconds, EpochNumber epoch = 1,
+                    std::int64_t step = 1) {
+    engine::FailedWork work{step, epoch};
+    work.samples = {"s1"};
+    work.thrown = "the work does not return";
+    work.error = {Errc::timed_out, kWork, {}, "look there"};
+    engine::LongWorks told;
+    told.works.push_back({DeviceId{device_of(node)}, seconds, work});
+    head.tell(NodeId{node}, told);
+  }
+
+  /// Who is left takes up the next layout, and begins the step again.
+  void begin_again(EpochNumber epoch, const std::vector<std::size_t>& nodes) {
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
+    for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
+    head.plan(0);
+  }
+
+  void finish_step(EpochNumber epoch, std::size_t devices) {
+    for (std::size_t device = 0; device < devices; ++device) head.prepared(device, 1, 1, 1, epoch);
+    for (std::size_t device = 0; device < devices; ++device) head.finished(device, 1, epoch);
+  }
+
+  Head head;
+};
+
+TEST_CASE("a stage that never returns costs its node, once", "[actors][recovery][errors]") {
+  StallingHead stalling;
+  Head& head = stalling.head;
+  for (const std::size_t node : {0u, 2u, 3u}) head.prepared(stalling.device_of(node), 1, 1, 1);
+  stalling.tell_of_work(1, 6);
+  head.system.pass(19s);
+  CHECK(head.seen[1].stops.empty());
+  head.system.pass(2s);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  INFO(head.seen[1].stops[0]);
+  CHECK(says(
+      head.seen[1].stops[0],
+      std::string("goes on without this node: node 1 (host, pid 101) was lost: ") + kWork + " (2"));
+  CHECK(says(head.seen[1].stops[0], " s so far)"));
+  for (const std::size_t node : {0u, 2u, 3u}) CHECK(head.seen[node].stops.empty());
+  stalling.begin_again(2, {0, 2, 3});
+  SECTION("the step goes on with the others") {
+    stalling.finish_step(2, 3);
+    CHECK(head.recorder.steps.size() == 1);
+    REQUIRE(head.recorder.events.size() == 1);
+    CHECK(head.recorder.events[0].kind == "lost");
+    CHECK(says(head.recorder.events[0].why, kWork));
+  }
+  SECTION("again: no other node would do better") {
+    stalling.tell_of_work(2, 6, 2);
+    head.system.pass(21s);
+    head.leave({0, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    INFO(head.ended->message);
+    CHECK(
+        says(head.ended->message,
+             std::string("step 1 fails again where it is trained again: node 2 (host, pid 102): ") +
+                 kWork));
+    CHECK(
+        says(head.ended->message, "before that node 1 (host, pid 101): the work does not return"));
+    CHECK(says(head.ended->message, "fix: correct what throws there, or never returns"));
+  }
+}
+
+TEST_CASE("nodes whose stages never return are lost at once", "[actors][recovery]") {
+  StallingHead stalling;
+  Head& head = stalling.head;
+  for (const std::size_t node : {1u, 2u}) stalling.tell_of_work(node, 6);
+  head.system.pass(21s);
+  CHECK_FALSE(head.ended);
+  for (const std::size_t node : {1u, 2u}) CHECK(head.seen[node].stops.size() == 1);
+  stalling.begin_again(head.seen[0].configurations.back().epoch_number, {0, 3});
+  stalling.finish_step(head.seen[0].configurations.back().epoch_number, 2);
+  CHECK(head.recorder.steps.size() == 1);
+}
+
+TEST_CASE("who was in its work for a moment, or has returned, is not to blame for a step",
+          "[actors][errors]") {
+  StallingHead stalling;
+  Head& head = stalling.head;
+  SECTION("a moment") {
+    head.system.pass(19s);
+    stalling.tell_of_work(1, 5);
+    head.system.pass(2s);
+  }
+  SECTION("it has returned") {
+    stalling.tell_of_work(1, 6);
+    head.tell(NodeId{1}, engine::LongWorks{});
+    head.system.pass(21s);
+  }
+  SECTION("it is done with the step") {
+    stalling.tell_of_work(1, 6);
+    head.prepared(stalling.device_of(1), 1, 1, 1);
+    head.system.pass(21s);
+  }
+  SECTION("it was in a layout before") {
+    stalling.tell_of_work(1, 6, 0);
+    head.system.pass(21s);
+  }
+  head.leave({0, 1, 2, 3});
+  REQUIRE(head.ended);
+  CHECK(
+      says(head.ended->message, "train.stall_timeout_s: step 1 has not ended for 20 s; it waits"));
+}
+
+TEST_CASE("a stage that never returns ends a job that cannot do without its node",
+          "[actors][errors]") {
+  StallingHead stalling([](job::Job& job) {
+    one_pipeline(job);
+    job.train.stall_timeout_s = 20;
+  });
+  stalling.tell_of_work(1, 6);
+  stalling.head.system.pass(21s);
+  stalling.head.leave({0, 1, 2, 3});
+  REQUIRE(stalling.head.ended);
+  CHECK(stalling.head.ended->exit_code == 1);
+  CHECK(
+      says(stalling.head.ended->message, std::string("node 1 (host, pid 101): ") + kWork + " (2"));
+  CHECK(says(stalling.head.ended->message, " s so far)\n  fix: look there"));
+}
+
+TEST_CASE("word of a step that takes very long names the work that does not return", "[actors]") {
+  const data::TempFolder folder;
+  const auto file = folder.path() / "log";
+  StallingHead stalling;
+  Head& head = stalling.head;
+  head.resources.setup.job.train.stall_timeout_s = 1000;
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, file}).value();
+  stalling.tell_of_work(1, 10);
+  head.system.pass(31s);
+  std::ifstream stream(file);
+  const std::string log(std::istreambuf_iterator<char>(stream), {});
+  INFO(log);
+  CHECK(says(log, "step 1 has not ended for 30 s; it waits for the gradients of"));
+  CHECK(says(log,
+             std::string("All nodes answer: node 1 (host, pid 101): ") + kWork + " (40 s so far)"));
+}
+
+TEST_CASE("of a node that falls silent it is said what it was in", "[actors][errors]") {
+  StallingHead stalling(one_pipeline);
+  Head& head = stalling.head;
+  head.resources.setup.job.cluster.heartbeat_timeout_s = 3;
+  head.pass(1s, {0, 1, 2, 3});
+  stalling.tell_of_work(2, 10);
+  head.pass(4s, {0, 1, 3});
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message,
+             std::string("node 2 (host, pid 102) was lost: nothing was heard from it for 3 s "
+                         "(cluster.heartbeat_timeout_s); ") +
+                 kWork));
+}
+
+}  // namespace
+}  // namespace troupe::actors

@@ -1,0 +1,142 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/execution/work_in_hand.hpp"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/engine/hooked_stage.hpp"
+#include "tests/engine/tiny_cluster.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Names work by the group of its action; work that is none has no group.
+LongWork by_group(const Action* action) {
+  LongWork work{DeviceId{0}};
+  work.work.step = action == nullptr ? -1 : action->group.value;
+  return work;
+}
+
+Action action_of(std::int32_t group) {
+  Action action;
+  action.group = GroupId{group};
+  return action;
+}
+
+TEST_CASE("what a device has in hand is the oldest that has not completed, or where a thread is",
+          "[engine]") {
+  const Action first = action_of(1), second = action_of(2), third = action_of(3);
+  WorkInHand hand;
+  hand.belong_to(by_group);
+  CHECK_FALSE(hand.longer_than(0));
+  const auto launch = std::make_shared<Launch>(), later = std::make_shared<Launch>();
+  hand.launched(&first, launch);
+  hand.launched(&second, later);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  REQUIRE(hand.longer_than(0.03));
+  CHECK(hand.longer_than(0.03)->work.step == 1);
+  CHECK(hand.longer_than(0)->seconds >= 0.03);
+  CHECK_FALSE(hand.longer_than(1000));
+
+  // The device turns to the second when the first has completed, not when it was launched.
+  const auto before = Clock::now();
+  launch->complete(Done{});
+  const auto behind = hand.longer_than(0);
+  REQUIRE(behind);
+  CHECK(behind->work.step == 2);
+  CHECK(behind->seconds <= seconds_since(before));
+
+  // A thread that is in work holds up all that was launched.
+  hand.entered(&third);
+  CHECK(hand.longer_than(0)->work.step == 3);
+  hand.entered(nullptr);
+  CHECK(hand.longer_than(0)->work.step == -1);
+  hand.left();
+  CHECK(hand.longer_than(0)->work.step == 2);
+
+  hand.taken();
+  CHECK(hand.longer_than(0)->work.step == 2);
+  hand.taken();
+  CHECK_FALSE(hand.longer_than(0));
+  hand.launched(&second, later);
+  hand.dropped();
+  CHECK_FALSE(hand.longer_than(0));
+  hand.entered(&third);
+  hand.belong_to({});
+  CHECK_FALSE(hand.longer_than(0));
+}
+
+TEST_CASE("a stage that is at it is named with stage, microbatch, step and samples",
+          "[engine][errors]") {
+  for (const double delay_ms : {0.0, 0.2}) {
+    job::Job job = tiny_job();
+    job.debug.delayed_device_ms = delay_ms;
+    std::map<DeviceId, std::unique_ptr<WorkInHand>> hands;
+    std::vector<std::unique_ptr<HookedStage>> hooked;
+    std::optional<LongWork> seen, too_soon;
+    Cluster cluster(
+        job, {},
+        [&](ExecutorOptions& options) {
+          hands[options.device] = std::make_unique<WorkInHand>();
+          options.in_hand = hands.at(options.device).get();
+        },
+        {}, {},
+        [&](StageId stage, ModelStage& inner) -> StageProgram* {
+          if (stage != StageId{1}) return &inner;
+          hooked.push_back(std::make_unique<HookedStage>(inner, [&] {
+            // The thread that is in the stage asks here for the one that watches it.
+            seen = hands.at(DeviceId{1})->longer_than(0);
+            too_soon = hands.at(DeviceId{1})->longer_than(1000);
+          }));
+          return hooked.back().get();
+        });
+    cluster.train(0);
+    REQUIRE(seen);
+    CHECK_FALSE(too_soon);
+    CHECK(seen->device == DeviceId{1});
+    CHECK(seen->seconds >= 0);
+    CHECK(seen->work.step == 1);
+    CHECK(seen->work.epoch_number == 1);
+    CHECK(seen->work.thrown == "the work does not return");
+    CHECK(seen->work.error.code == Errc::timed_out);
+    CHECK(seen->work.error.fix.find("train.stall_timeout_s") != std::string::npos);
+    INFO(seen->work.error.message);
+    CHECK(seen->work.error.message.starts_with(
+        "the work does not return, in step 1 on device 1, forward of stage 1 (llm layers 0 to 3) "
+        "for samples 's"));
+    CHECK(seen->work.error.message.ends_with("of microbatch 1"));
+    REQUIRE_FALSE(seen->work.samples.empty());
+    for (const std::string& sample : seen->work.samples) CHECK(sample.starts_with("s"));
+    for (const auto& [device, hand] : hands) CHECK_FALSE(hand->longer_than(0));
+  }
+}
+
+TEST_CASE("nothing is in hand of a step that was given up", "[engine][recovery]") {
+  job::Job job = tiny_job();
+  job.debug.delayed_device_ms = 5;
+  std::map<DeviceId, std::unique_ptr<WorkInHand>> hands;
+  Cluster cluster(job, {}, [&](ExecutorOptions& options) {
+    hands[options.device] = std::make_unique<WorkInHand>();
+    options.in_hand = hands.at(options.device).get();
+  });
+  cluster.begin(0);
+  REQUIRE(cluster.executor(0).advance().ok());
+  for (std::size_t device = 0; device < 4; ++device)
+    REQUIRE(cluster.executor(device).abandon().ok());
+  for (const auto& [device, hand] : hands) CHECK_FALSE(hand->longer_than(0));
+}
+
+}  // namespace
+}  // namespace troupe::engine
