@@ -63,8 +63,7 @@ void print_templates(const PlanningNotes& notes) {
 
 char letter(ActionKind kind) {
   switch (kind) {
-    case ActionKind::forward:
-    case ActionKind::recompute: return 'F';
+    case ActionKind::forward: return 'F';
     case ActionKind::backward:
     case ActionKind::backward_input: return 'B';
     case ActionKind::backward_weight: return 'W';

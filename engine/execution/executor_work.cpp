@@ -129,7 +129,6 @@ Executor::Work Executor::work_of(const Action& action) {
     case ActionKind::backward:
     case ActionKind::backward_input:
     case ActionKind::backward_weight:
-    case ActionKind::recompute:
       return [this, &action](Outcome& outcome) {
         shown_ = &outcome.shown;
         Status status = compute(action);
@@ -190,8 +189,7 @@ Status Executor::compute(const Action& action) {
     case ActionKind::forward: status = program.forward(part); break;
     case ActionKind::backward: status = program.backward(part); break;
     case ActionKind::backward_input: status = program.backward_input(part); break;
-    case ActionKind::backward_weight: status = program.backward_weight(part); break;
-    default: status = program.recompute(part); break;
+    default: status = program.backward_weight(part); break;
   }
   if (!options_.slow_rows.empty()) slow_down(action, begin_ns);
   return status;

@@ -295,10 +295,6 @@ Status ModelStage::backward_weight(PartKey part) {
   return Done{};
 }
 
-Status ModelStage::recompute(PartKey) {
-  return Error{Errc::unavailable, "this stage keeps its activations and cannot recompute", {}, {}};
-}
-
 Result<Bytes> ModelStage::offload(PartKey part, Device& device) {
   Flight& flight = this->flight(part);
   if (!flight.saved)

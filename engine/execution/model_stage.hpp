@@ -41,7 +41,6 @@ class ModelStage final : public StageProgram {
   Status backward(PartKey part) override;
   Status backward_input(PartKey part) override;
   Status backward_weight(PartKey part) override;
-  Status recompute(PartKey part) override;
   Result<Bytes> offload(PartKey part, Device& device) override;
   Result<Bytes> fetch(PartKey part, Device& device) override;
   void accept_rows(MessageId message, at::Tensor rows) override;

@@ -24,7 +24,6 @@ class StageFilter : public StageProgram {
   Status backward(PartKey part) override { return inner_->backward(part); }
   Status backward_input(PartKey part) override { return inner_->backward_input(part); }
   Status backward_weight(PartKey part) override { return inner_->backward_weight(part); }  ///< So.
-  Status recompute(PartKey part) override { return inner_->recompute(part); }
   Result<Bytes> offload(PartKey part, Device& device) override {
     return inner_->offload(part, device);
   }

@@ -67,8 +67,6 @@ class StageProgram {
   /// Input gradients alone; `backward_weight` of the same part follows later.
   virtual Status backward_input(PartKey part) = 0;
   virtual Status backward_weight(PartKey part) = 0;  ///< Weight gradients alone, behind it.
-  /// Forward again from the kept input, before a backward of the same part.
-  virtual Status recompute(PartKey part) = 0;
 
   /// Between forward and backward of a part: what it keeps goes to host memory, by `device`.
   /// Returns the bytes that the device has no more. A stage that cannot leaves both out. Errors:

@@ -47,7 +47,7 @@ StepBalance step_balance(std::span<const StageWork> stages, std::int32_t device_
 /// Where a device's time went in one step, in milliseconds: the mean over devices. What is missing
 /// to the step's own time, devices spent between two steps.
 struct StepTimes {
-  double compute_ms = 0;   ///< Forward, backward and recompute.
+  double compute_ms = 0;   ///< Forward and backward.
   double update_ms = 0;    ///< Summing gradients, and the optimizer.
   double transfer_ms = 0;  ///< Handing bytes over.
   double wait_ms = 0;      ///< For rows and gradients of other stages, and for COMMIT.

@@ -180,8 +180,7 @@ std::vector<LaneTimes> lane_times(const Timeline& timeline) {
   for (const auto& interval : timeline.intervals) {
     auto& lane = lanes[static_cast<std::size_t>(interval.lane)];
     const double duration = interval.duration_ms();
-    const bool forward =
-        interval.kind == ActionKind::forward || interval.kind == ActionKind::recompute;
+    const bool forward = interval.kind == ActionKind::forward;
     switch (time_kind(interval.kind)) {
       case TimeKind::compute: (forward ? lane.forward_ms : lane.backward_ms) += duration; break;
       case TimeKind::update: lane.update_ms += duration; break;

@@ -40,8 +40,7 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::forward:
     case ActionKind::backward:
     case ActionKind::backward_input:
-    case ActionKind::backward_weight:
-    case ActionKind::recompute: return TimeKind::compute;
+    case ActionKind::backward_weight: return TimeKind::compute;
     case ActionKind::reduce_partial:
     case ActionKind::reduce:
     case ActionKind::optimizer_step: return TimeKind::update;

@@ -61,7 +61,7 @@ struct TraceMark {
 
 /// What an action's time counts as.
 enum class TimeKind : std::uint8_t {
-  compute,   ///< Forward, backward, recompute: the work that a bubble is measured against.
+  compute,   ///< Forward and backward: the work that a bubble is measured against.
   update,    ///< Summing gradients, optimizer step.
   transfer,  ///< Handing bytes over; does not wait.
   offload,   ///< Moving activations or moments to host memory and back.

@@ -30,7 +30,6 @@ std::string_view short_name(ActionKind kind) {
     case ActionKind::backward: return "B";
     case ActionKind::backward_input: return "I";
     case ActionKind::backward_weight: return "W";
-    case ActionKind::recompute: return "R";
     case ActionKind::offload: return "to host";
     case ActionKind::fetch: return "from host";
     case ActionKind::fetch_state: return "moments from host";

@@ -8,7 +8,6 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::backward: return "backward";
     case ActionKind::backward_input: return "backward_input";
     case ActionKind::backward_weight: return "backward_weight";
-    case ActionKind::recompute: return "recompute";
     case ActionKind::offload: return "offload";
     case ActionKind::fetch: return "fetch";
     case ActionKind::send: return "send";

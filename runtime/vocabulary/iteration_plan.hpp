@@ -23,7 +23,6 @@ enum class ActionKind : std::uint8_t {
   backward,          ///< Input and weight gradients together: stage, microbatch, part.
   backward_input,    ///< Input gradients only; weight gradients are kept for `backward_weight`.
   backward_weight,   ///< The weight gradients that `backward_input` left behind.
-  recompute,         ///< Forward again from a kept input, before a backward.
   offload,           ///< What a forward keeps goes to host memory: stage, microbatch, part.
   fetch,             ///< It comes back, before the backward.
   send,              ///< message: rows from its source to its destination. Does not wait.

@@ -217,7 +217,6 @@ class Simulation {
     if (moves_memory(action.kind)) return costs_.host_ms(moved_bytes(action));
     switch (action.kind) {
       case ActionKind::forward: return task_ms(index, action, TaskKind::forward);
-      case ActionKind::recompute: return task_ms(index, action, TaskKind::forward);
       case ActionKind::backward: return task_ms(index, action, TaskKind::backward);
       case ActionKind::backward_input: return task_ms(index, action, TaskKind::backward_input);
       case ActionKind::backward_weight: return task_ms(index, action, TaskKind::backward_weight);

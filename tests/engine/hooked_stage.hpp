@@ -28,7 +28,6 @@ class HookedStage final : public StageProgram {
   Status backward(PartKey part) override { return inner_.backward(part); }
   Status backward_input(PartKey part) override { return inner_.backward_input(part); }
   Status backward_weight(PartKey part) override { return inner_.backward_weight(part); }
-  Status recompute(PartKey part) override { return inner_.recompute(part); }
   void accept_rows(MessageId id, at::Tensor rows) override {
     inner_.accept_rows(id, std::move(rows));
   }

@@ -8,7 +8,6 @@ const kLooks = {
   backward: { look: "backward", letter: "B", words: "backward" },
   backward_input: { look: "backward-input", letter: "I", words: "input gradient" },
   backward_weight: { look: "backward-weight", letter: "W", words: "weight gradient" },
-  recompute: { look: "recompute", letter: "R", words: "recompute" },
   offload: { look: "offload", letter: "H", words: "activations to host memory" },
   fetch: { look: "offload", letter: "D", words: "activations from host memory" },
   send: { look: "transfer", letter: "", words: "send rows" },
@@ -28,11 +27,11 @@ const kLooks = {
   optimizer_step: { look: "optimizer", letter: "O", words: "optimizer step" },
 };
 const kLegend = [
-  ["forward", "Forward"], ["recompute", "Recompute"], ["backward", "Backward"],
+  ["forward", "Forward"], ["backward", "Backward"],
   ["backward-input", "Input gradient"], ["backward-weight", "Weight gradient"],
   ["reduce", "Reduce"], ["optimizer", "Optimizer"], ["offload", "Host memory"], ["transfer", "Send"], ["wait", "Wait"],
 ];
-const kComputing = new Set(["forward", "recompute", "backward", "backward-input", "backward-weight"]);
+const kComputing = new Set(["forward", "backward", "backward-input", "backward-weight"]);
 
 const escapeText = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 

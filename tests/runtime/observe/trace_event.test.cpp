@@ -72,7 +72,7 @@ TEST_CASE("a node that has its own messages alone finds them by their names", "[
   CHECK(event.bytes == 6 * 16 * 4);
 }
 
-TEST_CASE("only forward, backward and recompute count as compute", "[observe]") {
+TEST_CASE("only forward and backward count as compute", "[observe]") {
   CHECK(time_kind(ActionKind::forward) == TimeKind::compute);
   CHECK(time_kind(ActionKind::backward_weight) == TimeKind::compute);
   CHECK(time_kind(ActionKind::optimizer_step) == TimeKind::update);
