@@ -48,7 +48,9 @@ std::vector<Error> planning_problems(const job::Job& job) {
   problems = engine::init_problems(setup);
   if (auto plan = engine::make_parallel_plan(setup); !plan.ok())
     problems.push_back(plan.error());
-  else if (auto kinds = engine::check_stage_kinds(plan.value(), setup.modules()); !kinds.ok())
+  else if (auto kinds = engine::check_stage_kinds(plan.value(), setup.modules(),
+                                                  job.scheduler.offloads("activations"));
+           !kinds.ok())
     problems.push_back(kinds.error());
   if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
   // Where the job says what devices have, no machine can make it fit.

@@ -50,6 +50,7 @@ class Check {
     split(*first);
     order(*first);
     abandon(*first);
+    offload(*first);
     memory();
     frozen();
     moved(*first);
@@ -134,6 +135,19 @@ class Check {
                "`abandon` and `activations`");
       if (const auto again = round(*stage_, {}))
         same(first, *again, "a round behind one that was given up", "what `abandon` leaves");
+    }
+    kept();
+  }
+
+  void offload(const StageOutcome& first) {
+    if (!bench_.offloads(id_)) return;
+    begin("offload");
+    if (const auto away = round(*stage_, {.is_offloaded = true})) {
+      same(first, *away, "what parts keep in host memory until their backward: what they give",
+           "`offload` and `fetch`");
+      if (away->left != Bytes{})
+        breach(std::to_string(away->left.count()) + " bytes count as held at the end",
+               "`fetch` and `activations`");
     }
     kept();
   }

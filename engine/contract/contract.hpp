@@ -56,6 +56,9 @@ struct ContractOptions {
 /// - split backward: input gradients, then weight gradients, to the bit what a whole one gives;
 /// - order of parts: backwards from the last part on, up to the order of a sum (1e-9);
 /// - abandon: a round after one that was given up gives what the first gave;
+/// - offload: what parts keep in host memory between forward and backward changes no bit, comes
+/// back
+///   whole and counts, of encoders that train, where the stage can (`offloads`);
 /// - memory: nothing is held after a round, and the next one takes none for good;
 /// - frozen: what does not train has no gradient and the bits that it had, where there is such;
 /// - moved: after a step of the optimizer a stage on a copy of the state goes on to the bit as the

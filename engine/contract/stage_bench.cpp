@@ -68,6 +68,31 @@ std::uint64_t media_of(const SampleShape& shape) {
   return bits;
 }
 
+/// The list with an offload behind each forward of an encoder that has a backward, and a fetch
+/// before that. (Plans leave out those whose backward comes next: here each is to be tried.)
+std::vector<Action> with_offloads(const ParallelPlan& plan, const std::vector<Action>& list) {
+  const auto is_of = [](const Action& action, const Action& forward) {
+    return action.stage == forward.stage && action.microbatch == forward.microbatch &&
+           action.part == forward.part &&
+           (action.kind == ActionKind::backward || action.kind == ActionKind::backward_input);
+  };
+  std::vector<Action> made;
+  const auto add = [&](Action action, ActionKind kind) {
+    action.kind = kind;
+    made.push_back(action);
+  };
+  for (const Action& action : list) {
+    const bool is_backward =
+        action.kind == ActionKind::backward || action.kind == ActionKind::backward_input;
+    if (is_backward && !plan.is_llm(action.stage)) add(action, ActionKind::fetch);
+    made.push_back(action);
+    if (action.kind == ActionKind::forward && !plan.is_llm(action.stage) &&
+        std::ranges::any_of(list, [&](const Action& other) { return is_of(other, action); }))
+      add(action, ActionKind::offload);
+  }
+  return made;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
@@ -149,6 +174,8 @@ Status StageBench::plan_batch() {
   auto planned = planner.plan(0, {&report, 1});
   if (!planned.ok()) return std::move(planned).error();
   planned_ = std::move(planned).value();
+  offloading_ = planned_.iteration;
+  for (auto& list : offloading_.actions) list = with_offloads(plan_, list);
   return Done{};
 }
 
@@ -179,6 +206,11 @@ Result<StateStore> StageBench::copy(const StateStore& state) const {
 
 Result<std::unique_ptr<StageProgram>> StageBench::make(StageId id, const StateStore& state) const {
   return make_stage({plan_, id, setup_.modules(), setup_.layers, state});
+}
+
+bool StageBench::offloads(StageId id) const {
+  return engine::offloads(plan_, id, setup_.modules()) &&
+         !traffic_of(plan_, planned_.iteration, id).backward.empty();
 }
 
 bool StageBench::has_module(StageId id, const std::string& module) const {

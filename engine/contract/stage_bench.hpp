@@ -53,8 +53,12 @@ class StageBench {
 
   Result<StageOutcome> round(StageProgram& stage, StageId id, const RoundOptions& options,
                              const StageRows& inputs) const {
-    return run_round(stage, plan_, planned_.iteration, store_, id, inputs, options);
+    return run_round(stage, plan_, options.is_offloaded ? offloading_ : planned_.iteration, store_,
+                     id, inputs, options);
   }
+
+  /// Whether plans may have a stage put away what it keeps, and it keeps anything.
+  bool offloads(StageId id) const;
 
   bool has_module(StageId id, const std::string& module) const;
   /// REQUIRES: a stage for every layer.
@@ -75,6 +79,7 @@ class StageBench {
   std::vector<data::DecodedSample> samples_;
   SampleStore store_;
   PlannedBatch planned_;
+  IterationPlan offloading_;  ///< The same, with every part of encoders in host memory meanwhile.
 };
 
 }  // namespace troupe::engine

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "engine/execution/device.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::engine {
@@ -74,10 +77,46 @@ class Round {
       if (auto good = taken(rows, id, "rows"); !good.ok()) return good;
       outcome_.sent.rows[id] = rows.value().clone();
     }
-    return Done{};
+    return options_.is_offloaded && traffic_.backward.contains(part) ? offload(part) : Done{};
+  }
+
+  Status offload(const PartKey& part) {
+    const Bytes before = stage_.activations();
+    const auto went = call("offload", part, [&] { return stage_.offload(part, *device_); });
+    if (!went.ok()) return went.error();
+    away_[part] = went.value();
+    return moved("offload", part, before, before - went.value());
+  }
+
+  Status fetch(const PartKey& part) {
+    const Bytes before = stage_.activations(), went = away_.at(part);
+    const auto came = call("fetch", part, [&] { return stage_.fetch(part, *device_); });
+    if (!came.ok()) return came.error();
+    if (came.value() != went)
+      return Error{Errc::internal,
+                   "fetch of microbatch " + std::to_string(part.microbatch.value) + ": " +
+                       std::to_string(came.value().count()) + " bytes come back of " +
+                       std::to_string(went.count()) + " that went",
+                   {},
+                   {}};
+    return moved("fetch", part, before, before + went);
+  }
+
+  /// Whether the stage counts what it holds, as it says that it has moved.
+  Status moved(const std::string& name, const PartKey& part, Bytes before, Bytes wanted) const {
+    const Bytes held = stage_.activations();
+    if (held == wanted) return Done{};
+    return Error{Errc::internal,
+                 name + " of microbatch " + std::to_string(part.microbatch.value) +
+                     ": `activations` goes from " + std::to_string(before.count()) + " to " +
+                     std::to_string(held.count()) + " instead of " + std::to_string(wanted.count()),
+                 {},
+                 {}};
   }
 
   Status backward(const PartKey& part) {
+    if (options_.is_offloaded)
+      if (auto back = fetch(part); !back.ok()) return back;
     for (const MessageId id : traffic_.outgoing[part])
       if (iteration_.at(id).has_backward)
         stage_.accept_gradient(id, inputs_.gradients.at(id).clone());
@@ -150,6 +189,8 @@ class Round {
   RoundOptions options_;
   StageTraffic traffic_;
   const bool trains_;
+  const std::unique_ptr<Device> device_ = make_device({});
+  std::map<PartKey, Bytes> away_;  ///< Of parts in host memory.
   std::vector<PartKey> owed_;
   StageOutcome outcome_;
 };

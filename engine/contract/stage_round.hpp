@@ -41,6 +41,9 @@ struct RoundOptions {
   bool is_split = false;         ///< Input gradients first, weight gradients at the end.
   bool is_last_first = false;    ///< Backwards from the last part on.
   bool is_forward_only = false;  ///< Ends without a backward, by `abandon`: no gradients.
+  /// What a part keeps is in host memory between its forward and its backward. REQUIRES: actions of
+  /// the iteration say so, and it is not split.
+  bool is_offloaded = false;
 };
 
 /// The parts that a plan has a stage run, in order, those of them that go backward, and the
@@ -56,7 +59,8 @@ StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration
 /// a backward.
 ///
 /// Errors: what the stage says or throws, with the call and the part (`forward of microbatch 1`);
-/// internal: rows of another size than the message's, or numbers that are not finite.
+/// internal: rows of another size than the message's, or numbers that are not finite; `activations`
+/// that do not follow what is offloaded, or other bytes back than went.
 Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
                                const IterationPlan& iteration, const SampleStore& samples,
                                StageId id, const StageRows& inputs, const RoundOptions& options);

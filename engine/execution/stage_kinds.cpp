@@ -103,9 +103,26 @@ Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request) {
   return made;
 }
 
-Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules) {
-  for (const Stage& stage : plan.stages)
-    if (const auto kind = kind_of(stage, plan.model, modules); !kind.ok()) return kind.error();
+bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConfig>& modules) {
+  if (plan.is_llm(id)) return false;
+  const auto kind = kind_of(plan.at(id), plan.model, modules);
+  return kind.ok() && (kind.value() == nullptr || kind.value()->offloads);
+}
+
+Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules,
+                         bool puts_away) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const auto kind = kind_of(plan.stages[s], plan.model, modules);
+    if (!kind.ok()) return kind.error();
+    if (puts_away && kind.value() != nullptr && !kind.value()->offloads && !plan.is_llm(StageId{s}))
+      return Error{Errc::infeasible,
+                   "stage kind '" + kind.value()->name +
+                       "' keeps what a forward leaves on the device, and that of encoders is to go "
+                       "to host memory",
+                   "scheduler.offload_encoders",
+                   "write \"moments\" or \"off\"; or have its stages override `offload` and "
+                   "`fetch` (a StageFilter has them), and set `offloads` of the kind"};
+  }
   return Done{};
 }
 

@@ -40,6 +40,9 @@ struct StageKind {
   std::vector<std::string> families;
   /// May build on `built_in_stage`. Errors end the job, with the kind's name.
   std::function<Result<std::unique_ptr<StageProgram>>(const StageRequest&)> make;
+  /// Its stages have `offload` and `fetch`, as filters of the built-in one do (StageFilter). Where
+  /// not, a job that puts encoders' activations away is refused before it begins.
+  bool offloads = false;
 };
 
 /// Adds a kind for the rest of the process. Call it before a job is read. Thread-safe.
@@ -58,8 +61,15 @@ Result<std::unique_ptr<StageProgram>> built_in_stage(const StageRequest& request
 /// families of this stage.
 Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request);
 
+/// Whether what a stage keeps may go to host memory between forward and backward: the built-in
+/// one's may, and of a kind what it says; never a stage's with layers of the llm, which no plan
+/// asks.
+bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConfig>& modules);
+
 /// Of the stages of a layout: those that `make_stage` would refuse for their families.
-/// Errors: infeasible: as there, the first one.
-Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules);
+/// `puts_away`: encoders' activations go to host memory (`scheduler.offload_encoders`).
+/// Errors: infeasible: as there, or a kind that cannot put them away; the first one.
+Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules,
+                         bool puts_away = false);
 
 }  // namespace troupe::engine

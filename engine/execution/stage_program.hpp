@@ -69,13 +69,17 @@ class StageProgram {
   virtual Status backward_weight(PartKey part) = 0;  ///< Weight gradients alone, behind it.
 
   /// Between forward and backward of a part: what it keeps goes to host memory, by `device`.
-  /// Returns the bytes that the device has no more. A stage that cannot leaves both out. Errors:
-  /// unavailable: it cannot; internal: no forward of the part came before.
+  /// Returns the bytes that the device has no more; `activations` has fallen by as many. A stage
+  /// that cannot leaves both out, and its kind says so (`StageKind::offloads`): no plan asks it
+  /// then. Which parts a plan asks for, its actions say at `begin`. Errors: unavailable: it cannot;
+  /// internal: no forward of the part came before.
   virtual Result<Bytes> offload(PartKey /*part*/, Device& /*device*/) {
     return Error{Errc::unavailable, "a stage of the user's own keeps its activations on the device",
-                 "scheduler.offload_encoders", "write \"off\", or have the stage offload"};
+                 "scheduler.offload_encoders",
+                 "write \"moments\" or \"off\", or have the stage offload"};
   }
-  /// The same bytes come back, behind `offload` of the part.
+  /// The same bytes come back, behind `offload` of the part, and before its backward, which gives
+  /// to the bit what it would have given without. Gradients of such a part are not split.
   virtual Result<Bytes> fetch(PartKey /*part*/, Device& /*device*/) {
     return Error{Errc::unavailable, "a stage of the user's own has nothing in host memory", {}, {}};
   }

@@ -55,6 +55,7 @@ Status register_all() {
     return std::unique_ptr<StageProgram>(
         std::make_unique<Sentry>(std::move(inner).value(), request.plan.model));
   };
+  kind.offloads = true;  // As the engine's own stage does, to which all goes on.
   return register_stage(std::move(kind));
 }
 

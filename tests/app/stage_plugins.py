@@ -99,6 +99,13 @@ struct Faulty final : StageFilter {
     if (fault == "short-rows" && rows.ok()) return rows.value().narrow(0, 1, rows.value().size(0) - 1);
     return rows;
   }
+  Result<Bytes> offload(PartKey part, Device& device) override {
+    auto moved = StageFilter::offload(part, device);
+    return fault == "no-offload" && moved.ok() ? moved.value() + Bytes{1} : moved;
+  }
+  Result<Bytes> fetch(PartKey part, Device& device) override {
+    return fault == "no-fetch" ? Bytes{} : StageFilter::fetch(part, device);
+  }
   void abandon() override { if (fault != "holds-on") StageFilter::abandon(); }
   const std::string fault;
   const ParallelPlan& plan;
@@ -141,10 +148,11 @@ Status register_all() {
   if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
-  if (which == "faulty") return register_stage({"faulty", {"qwen2-vl", "llama"}, faulty});
+  if (which == "faulty") return register_stage({"faulty", {"qwen2-vl", "llama"}, faulty, true});
   if (which == "My Stage") return register_stage({which, {}, plain});
   if (which == "makes-nothing") return register_stage({which, {}, {}});
   if (auto first = register_stage({"seers", {"qwen2-vl", "whisper"}, plain}); !first.ok()) return first;
+  if (which == "seers") return Done{};
   if (which == "both") return register_stage({"readers", {"mlp"}, plain});
   return register_stage({"greedy", {}, plain});
 }
@@ -153,7 +161,7 @@ TROUPE_PLUGIN(register_all)
 """
 
 
-PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "abandon", "memory", "frozen", "moved"]
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "abandon", "offload", "memory", "frozen", "moved"]
 
 
 class StageBench(Bench):
@@ -243,6 +251,9 @@ def what_cannot_be_is_found_before_a_job_begins(bench):
     said = bench.invalid("greedy")
     expect("'greedy' wants qwen2-vl, which 'seers' has already" in said, said)
     expect("'My Stage' has no proper name" in bench.invalid("My Stage"), "a bad name")
+    away = 'scheduler.schedule="three-phase"', 'scheduler.offload_encoders="activations"'
+    said = bench.invalid("seers", *away)
+    expect("stage kind 'seers' keeps what a forward leaves on the device" in said and "set `offloads` of the kind" in said, said)
     expect("'makes-nothing' has no `make`" in bench.invalid("makes-nothing"), "a kind without `make`")
 
 
@@ -258,8 +269,8 @@ def checked(bench, fault, module, *words, code=1):
 def a_check_names_the_promise_that_is_broken(bench):
     for module in ("vision", "audio", "llm"):
         stage, = checked(bench, "none", module, code=0)
-        # Positions of the audio encoder are constants; of the others everything trains.
-        asked = [promise for promise in PROMISES if promise != "frozen" or module == "audio"]
+        # Positions of the audio encoder are constants; of the others everything trains. No plan puts away what the llm keeps.
+        asked = [promise for promise in PROMISES if (promise != "frozen" or module == "audio") and (promise != "offload" or module != "llm")]
         expect(stage["kept"] == asked and not stage["breaches"], f"{module}: {stage}")
     for fault, module, broken, found in (
             ("leak", "llm", "memory", "bytes for good"), ("wrong-gradient", "llm", "gradients", "along a direction"),
@@ -267,6 +278,7 @@ def a_check_names_the_promise_that_is_broken(bench):
             ("forgets", "vision", "same bits", "a second round differs"), ("by-order", "llm", "order of parts", "differs by"),
             ("no-weights", "llm", "split backward", "differs by"), ("short-rows", "vision", "rows", "instead of"),
             ("holds-on", "llm", "abandon", "bytes count as held"),
+            ("no-fetch", "vision", "offload", "bytes come back of"), ("no-offload", "vision", "offload", "`activations` goes from"),
             ("throws-backward", "llm", "rows", "backward of microbatch 1: throws: too tired")):
         stage, = checked(bench, fault, module)
         said = [breach["found"] for breach in stage["breaches"] if breach["promise"] == broken]

@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "engine/contract/made_samples.hpp"
+#include "engine/execution/stage_filter.hpp"
 #include "tests/engine/audio_job.hpp"
 #include "tests/engine/faulty_family.hpp"
 
@@ -68,6 +69,8 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   expect_kept(verdicts);
   for (const StageVerdict& verdict : verdicts) CHECK(keeps(verdict, "moved"));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
+  CHECK(keeps(verdicts.front(), "offload"));
+  CHECK_FALSE(keeps(verdicts.back(), "offload"));  // No plan puts away what the llm keeps.
 }
 
 TEST_CASE("frozen modules keep what stages promise", "[engine]") {
@@ -81,6 +84,50 @@ TEST_CASE("frozen modules keep what stages promise", "[engine]") {
     CHECK(keeps(verdict, "moved") == is_projector);
     CHECK(keeps(verdict, "frozen") != is_projector);
   }
+}
+
+/// Puts parts away and gets them back as the stage in it does, and says something else of it.
+struct Mover final : StageFilter {
+  Mover(std::unique_ptr<StageProgram> inner, std::string fault)
+      : StageFilter(std::move(inner)), fault(std::move(fault)) {}
+  Result<Bytes> offload(PartKey part, Device& device) override {
+    auto went = StageFilter::offload(part, device);
+    if (fault == "says more" && went.ok()) return went.value() + Bytes{8};
+    return went;
+  }
+  Result<Bytes> fetch(PartKey part, Device& device) override {
+    auto came = StageFilter::fetch(part, device);
+    if (fault == "brings less" && came.ok()) return came.value() - Bytes{8};
+    return came;
+  }
+  const std::string fault;
+};
+
+TEST_CASE("parts come back from host memory as they went", "[engine][errors]") {
+  const auto bench = StageBench::create(tiny_job(), {});
+  REQUIRE(bench.ok());
+  const StageId encoder{0};
+  const auto inputs = bench.value()->draw_inputs(encoder);
+  const auto round = [&](const std::string& fault, bool is_offloaded) {
+    const auto state = bench.value()->state(encoder);
+    REQUIRE(state.ok());
+    auto inner = bench.value()->make(encoder, state.value());
+    REQUIRE(inner.ok());
+    Mover stage(std::move(inner).value(), fault);
+    return bench.value()->round(stage, encoder, {.is_offloaded = is_offloaded}, inputs);
+  };
+  REQUIRE(bench.value()->offloads(encoder));
+  CHECK_FALSE(bench.value()->offloads(StageId{1}));
+  const auto plain = round("none", false), away = round("none", true);
+  REQUIRE((plain.ok() && away.ok()));
+  CHECK(same_bits(plain.value(), away.value()));
+  CHECK(away.value().left == Bytes{});
+  const auto more = round("says more", true), less = round("brings less", true);
+  REQUIRE_FALSE(more.ok());
+  CHECK(more.error().message.find("offload of microbatch 0: `activations` goes from") == 0);
+  REQUIRE_FALSE(less.ok());
+  CHECK(less.error().message.find("fetch of microbatch 0: ") == 0);
+  CHECK(less.error().message.find(" bytes come back of ") != std::string::npos);
 }
 
 TEST_CASE("one layer of each kind stands for those that are alike", "[engine]") {

@@ -33,7 +33,9 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   };
   // Of each pipeline an encoder with its projector comes first, then the llm's stages.
   REQUIRE_FALSE(is_counting(stage(0)));
-  CHECK(check_stage_kinds(plan, setup.modules()).ok());
+  CHECK(check_stage_kinds(plan, setup.modules(), true).ok());
+  CHECK(offloads(plan, StageId{0}, setup.modules()));
+  CHECK_FALSE(offloads(plan, StageId{1}, setup.modules()));  // No plan asks the llm's.
 
   const auto counting = [](const StageRequest& request) -> Made {
     auto inner = built_in_stage(request);
@@ -42,6 +44,13 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   };
   REQUIRE(register_stage({"seers", {"qwen2-vl"}, counting}).ok());
   CHECK(is_counting(stage(0)));
+  CHECK_FALSE(offloads(plan, StageId{0}, setup.modules()));  // The kind does not say that it can.
+  const auto kept = check_stage_kinds(plan, setup.modules(), true);
+  REQUIRE_FALSE(kept.ok());
+  CHECK(kept.error().where == "scheduler.offload_encoders");
+  CHECK(kept.error().message.starts_with("stage kind 'seers' keeps what a forward leaves"));
+  CHECK(kept.error().fix.find("StageFilter") != std::string::npos);
+  CHECK(check_stage_kinds(plan, setup.modules()).ok());  // Nothing is to be put away.
   CHECK_FALSE(is_counting(stage(1)));
   CHECK(is_counting(stage(2)));
   CHECK_FALSE(is_counting(stage(3)));
@@ -65,7 +74,8 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   CHECK(stage(1).error().message == "stage kind 'readers' has no memory left");
   CHECK(stage(1).error().where == "gpu 3");
   CHECK(check_stage_kinds(plan, setup.modules()).ok());
-  REQUIRE(register_stage({"projectors", {"mlp"}, counting}).ok());
+  CHECK_FALSE(offloads(plan, StageId{1}, setup.modules()));
+  REQUIRE(register_stage({"projectors", {"mlp"}, counting, true}).ok());
   CHECK(check_stage_kinds(plan, setup.modules()).error().code == Errc::infeasible);
   CHECK(stage(2).error().message == check_stage_kinds(plan, setup.modules()).error().message);
 }
