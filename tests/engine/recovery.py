@@ -2,7 +2,7 @@
 
     recovery.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
     recovery.py --chaos N BINARY     N random events instead of a few
-    recovery.py --seed S BINARY      of the events; default: another one every day
+    recovery.py --seed S BINARY      of what is drawn, instead of 1
 
 The job is parity.toml on data that `data make --uneven` makes, some of them spoilt. Every run is held against
 `--reference` (fp64, 1e-10); that it went on, and how, is read from its events and its record.
@@ -38,6 +38,9 @@ SLOW_STEPS = 90  # Usual speed is known after 20 steps, and a node slow after 16
 FP64 = "train.dtype=fp64"
 TO_LOOK_S = 2  # Nodes and head look every 0.2 s, on a busy machine more rarely.
 RESOLVED_WITHIN_S = 10  # Of each event, besides the time until silence counts.
+RANDOM_EVENTS, SEED = 10, 1  # As scripts/test has it: the same every day, so that a failure is a change's.
+JOBS_PER_EVENT = 2  # At most: where most of what is tried comes to nothing, the script is at fault.
+GONE = ("lost", "drained", "head-lost")  # How the job's record says that it goes on without a node.
 ENCODERS, LLM = '{node=N,vision="all",audio="all"}', '{node=N,llm="all"}'
 
 
@@ -742,10 +745,68 @@ def a_changed_job_is_no_head(bench):
     expect(len(job.events("head-lost")) == 1, f"events: {job.events('head-lost')}")
 
 
+def took_effect(tried, events, joiners_that_worked):
+    """How many of the things that were tried with a job happened, by its record. `tried`: (what, node or None), in their order.
+
+    A node that died, fell silent or was to leave counts where the job went on without it; a head, where another one took over
+    (a job that had ended has none); a node that came, where one joined and the job's end found it at work."""
+    gone = {node for event in events if event["kind"] in GONE for node in event["nodes"]}
+    heads, joined = (sum(event["kind"] == kind for event in events) for kind in ("head-lost", "joined"))
+    count = sum(node in gone for node in {node for what, node in tried if what in ("kill", "stop", "drain")})
+    count += min(sum(what == "head" for what, _ in tried), heads)
+    return count + min(joiners_that_worked, joined)
+
+
+def disturbed_job(bench, number, words):
+    """A job of 60 steps that some of two to four things are done to; returns it as it ended, its output, what was tried and
+    who was to join."""
+    draw = bench.draw
+    job, tried, joiners = bench.start(f"random-{number}", *words, steps=60), [], []
+    job.wait_for(1)
+    for _ in range(draw.randint(2, 4)):
+        if job.steps() > 45 or job.process.poll() is not None:
+            break
+        time.sleep(draw.choice([0.01, 0.1, 0.5]) * (1 + draw.random()))
+        what = draw.choice(["kill", "kill", "stop", "drain", "join", "head"])
+        if what == "head":
+            tried.append((what, None))
+            kill_head(job)
+            job = another_head(bench, job, f"random-{number}", words, 60)
+            time.sleep(draw.choice([0, 4, 8]))
+        elif what == "join":
+            tried.append((what, None))
+            joiners.append(join(bench, job))
+        else:
+            # Of each group and pipeline somebody is left.
+            touched = [node for _, node in tried if node is not None]
+            if len(touched) == 2:
+                break
+            node = draw.choice([node for node in (0, 1, 3) if node not in touched])
+            tried.append((what, node))
+            if alive(job.nodes[node]):
+                job.signal(node, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "drain": signal.SIGTERM}[what])
+    try:
+        output = job.process.communicate(timeout=150)[0]
+    except subprocess.TimeoutExpired:
+        job.process.kill()
+        raise Failure(f"seed {bench.seed}: it hangs\n{job.process.communicate()[0][-2500:]}") from None
+    for pid in job.nodes:
+        if alive(pid):  # It was stopped, and its head has gone.
+            os.kill(pid, signal.SIGKILL)
+    for node in filter(None, joiners):
+        try:
+            node.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            node.kill()
+            raise Failure(f"seed {bench.seed}: a node that joined does not end\n{node.communicate()[0][-800:]}") from None
+    return job, output, tried, joiners
+
+
 def random_events(bench):
-    """Jobs of five nodes, each with several events at random times, until all events have happened."""
+    """Jobs of five nodes, each with several events at random times, until as many events as are wanted have happened."""
     draw, done, number = bench.draw, 0, 0
     while done < bench.events:
+        expect(number < JOBS_PER_EVENT * bench.events, f"seed {bench.seed}: in {number} jobs {done} events had an effect")
         words = draw.choice([pipelines([0, 1], [2, 3, 4]), pipelines([0], [1, 2], [3, 4]), pipelines([0, 1, 2], [3, 4]),
                              REPLICAS["3-2"]])
         schedule, policy = draw.choice(SCHEDULES), draw.choice([p for p in POLICIES if p != "auto"])
@@ -756,51 +817,16 @@ def random_events(bench):
         if draw.random() < 0.5:
             words += [f"debug.warm_up_bytes={draw.choice([1, 20000, 1000000])}"]
         words += ["debug.delayed_device_ms=0.4"] if devices == "late" else bench.on("apart") if devices == "apart" else []
-        job = bench.start(f"random-{number}", *words, steps=60)
-        job.wait_for(1)
-        told, joined, heads = [], [], 0
-        for _ in range(draw.randint(2, 4)):
-            if job.steps() > 45 or job.process.poll() is not None:
-                break
-            time.sleep(draw.choice([0.01, 0.1, 0.5]) * (1 + draw.random()))
-            # Of each group and pipeline somebody is left.
-            left = [node for node in (0, 1, 3) if node not in [which for _, which in told]]
-            event = draw.choice(["kill", "kill", "stop", "drain", "join", "head"])
-            done += 1
-            if event == "head":
-                heads += 1
-                kill_head(job)
-                job = another_head(bench, job, f"random-{number}", words, 60)
-                time.sleep(draw.choice([0, 4, 8]))
-                continue
-            if event == "join":
-                joined.append(join(bench, job))
-                continue
-            if len(told) == 2:
-                break
-            told.append((event, draw.choice(left)))
-            which = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "drain": signal.SIGTERM}[event]
-            if alive(job.nodes[told[-1][1]]):
-                job.signal(told[-1][1], which)
-        print(f"  {schedule}, {policy}, {devices} devices: {', '.join(f'{event} {node}' for event, node in told)}, {len(joined)} join, {heads} heads", flush=True)
-        try:
-            output = job.process.communicate(timeout=150)[0]
-        except subprocess.TimeoutExpired:
-            job.process.kill()
-            raise Failure(f"seed {bench.seed}: it hangs\n{job.process.communicate()[0][-2500:]}") from None
-        for pid in job.nodes:
-            if alive(pid):  # It was stopped, and its head has gone.
-                os.kill(pid, signal.SIGKILL)
-        for node in filter(None, joined):
-            try:
-                node.communicate(timeout=20)
-            except subprocess.TimeoutExpired:
-                node.kill()
-                raise Failure(f"seed {bench.seed}: a node that joined does not end\n{node.communicate()[0][-800:]}") from None
+        job, output, tried, joiners = disturbed_job(bench, number, words)
+        events = read_lines_so_far(job.run / "events.jsonl")
+        happened = took_effect(tried, events, sum(node is not None and node.returncode == 0 for node in joiners))
+        print(f"  {schedule}, {policy}, {devices} devices: {', '.join(what if node is None else f'{what} {node}' for what, node in tried)}; "
+              f"{happened} of {len(tried)} had an effect", flush=True)
         if job.process.returncode == 0:
             bench.check(job, steps=60)
         else:
             expect("no other node has" in output, f"seed {bench.seed}: exit {job.process.returncode}\n{output[-2500:]}")
+        done += happened
         number += 1
 
 
@@ -821,25 +847,31 @@ def run_on_bench(all_cases, seed):
     parser = argparse.ArgumentParser()
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("cases", nargs="*")
+    parser.add_argument("--seed", type=int, default=seed)
     arguments = parser.parse_args()
+    print(f"seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(folder))
-        bench.draw = random.Random(seed)
+        bench.seed, bench.draw = arguments.seed, random.Random(arguments.seed)
         cases = [case for case in all_cases if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
         return run_cases(cases, lambda case: case(bench))
 
 
-def main():
+def read_arguments(words):
     parser = argparse.ArgumentParser()
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--chaos", type=int, default=int(os.environ.get("TROUPE_CHAOS_EVENTS", 0)))
     parser.add_argument("--device", default="cpu", help="what the jobs train on: cpu, apart (tests/accelerator) or cuda")
-    parser.add_argument("--seed", type=int, default=int(time.time()) // 86400)
-    arguments = parser.parse_args()
+    parser.add_argument("--seed", type=int, default=SEED)
+    return parser.parse_args(words)
+
+
+def main():
+    arguments = read_arguments(sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(folder), arguments.device)
-        bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or 15, random.Random(arguments.seed)
+        bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or RANDOM_EVENTS, random.Random(arguments.seed)
         print(f"seed {arguments.seed}", flush=True)
         cases = [random_events] if arguments.chaos else [*CASES, random_events]
         if arguments.cases:
