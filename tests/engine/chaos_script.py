@@ -35,7 +35,8 @@ class Script:
         self.bench, self.job, self.draw, self.count, self.address, self.link = bench, job, bench.draw, count, address, link
         self.touched, self.told, self.took, self.memory = set(), 0, {}, []
         self.spared, self.cut_counts_until = [], 0
-        self.first = ["slow", "cut"] if link else []  # Of few events too.
+        # Of few events each kind comes once, before more are drawn.
+        self.first = ["slow", "cut"] if link else ["kill", "join", "stop", "drain", "head", "head_stop"] if bench.is_few else []
 
     # ---- the kinds: each does it, and returns the event or None where it cannot be ----------------
 
@@ -46,7 +47,7 @@ class Script:
 
     def stop(self):
         number, node = self._victim()
-        seconds = self.draw.uniform(1, 20)
+        seconds = self.draw.uniform(1, self.bench.sleep_s)
         node.is_stopped = True
         os.kill(node.pid, signal.SIGSTOP)
         self.job.later(seconds, lambda: self._wake(node))
@@ -81,7 +82,7 @@ class Script:
             event["kind"] == "head-lost" for event in self.job.history[told:]))
 
     def head_stop(self):
-        seconds, head = self.draw.uniform(1, 20), self.job.head
+        seconds, head = self.draw.uniform(1, self.bench.sleep_s), self.job.head
         os.kill(head.pid, signal.SIGSTOP)
         self.job.later(seconds, lambda: os.kill(head.pid, signal.SIGCONT))
         seen = self.job.last_step()

@@ -1,0 +1,160 @@
+#!/usr/bin/python3
+"""What chaos.py and recovery.py count as an event, by which seeds they draw, what they do at least, and what their oracle takes
+for rounding. No job is run: what the binary would say stands here."""
+
+import contextlib
+import io
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+import types
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("engine", "actors", "support"))]
+
+import chaos  # noqa: E402
+import recovery  # noqa: E402
+from chaos_oracle import FP64_RTOL, Oracle  # noqa: E402
+from chaos_script import Script  # noqa: E402
+from run_cases import Failure  # noqa: E402
+
+
+def told(kind, *nodes):
+    return {"kind": kind, "nodes": list(nodes)}
+
+
+class Seeds(unittest.TestCase):
+    def test_are_the_same_every_day(self):
+        before = time.time
+        try:
+            for days in (1, 20000, 20001):
+                time.time = lambda days=days: days * 86400.0
+                self.assertEqual([script.read_arguments(["troupe"]).seed for script in (chaos, recovery)], [1, 1])
+        finally:
+            time.time = before
+
+    def test_can_be_asked_for(self):
+        self.assertEqual([script.read_arguments(["troupe", "--seed", "7"]).seed for script in (chaos, recovery)], [7, 7])
+
+    def test_fifteen_events_are_few_and_two_hundred_are_not(self):
+        self.assertEqual(chaos.read_arguments(["troupe"]).events, 15)
+        self.assertLess(15, chaos.MANY)
+        self.assertLess(chaos.MANY, 200)
+
+
+class Effects(unittest.TestCase):
+    """recovery.took_effect."""
+
+    def test_what_the_record_tells_happened(self):
+        tried = [("kill", 0), ("stop", 3), ("head", None), ("join", None)]
+        events = [told("lost", 0), told("checkpoint"), told("head-lost", 3), told("joined", 0)]
+        self.assertEqual(recovery.took_effect(tried, events, 1), 4)
+
+    def test_a_signal_to_a_job_that_has_ended_did_not(self):
+        self.assertEqual(recovery.took_effect([("kill", 0), ("drain", 1), ("head", None), ("join", None)], [], 0), 0)
+
+    def test_a_node_that_slept_and_was_not_missed_did_not(self):
+        self.assertEqual(recovery.took_effect([("stop", 1), ("kill", 3)], [told("lost", 3)], 0), 1)
+
+    def test_a_node_counts_once(self):
+        self.assertEqual(recovery.took_effect([("drain", 1)], [told("lost", 1), told("drained", 1)], 0), 1)
+
+    def test_who_comes_where_the_head_starts_one_is_not_ours(self):
+        events = [told("joined", 0), told("joined", 1)]
+        self.assertEqual(recovery.took_effect([("join", None)], events, 0), 0)
+        self.assertEqual(recovery.took_effect([("join", None)], events, 1), 1)
+        self.assertEqual(recovery.took_effect([("join", None)], [], 1), 0)  # It came when all was done.
+
+    def test_of_two_killed_heads_one_came_too_late(self):
+        self.assertEqual(recovery.took_effect([("head", None), ("head", None)], [told("head-lost")], 0), 1)
+
+
+class Node:
+    is_stopped = False
+
+    def runs(self):
+        return True
+
+
+class DrawnEvents(unittest.TestCase):
+    def script(self, is_few):
+        bench = types.SimpleNamespace(draw=random.Random(1), is_few=is_few, sleep_s=8, patience=1)
+        script = Script(bench, types.SimpleNamespace(status=lambda: None), 8, "nowhere")
+        nodes = {number: Node() for number in range(7)}
+        script._members = lambda: nodes
+        script.tolerance, script.asked = 1, []
+        for kind in ("kill", "join", "stop", "drain", "head", "head_stop"):
+            setattr(script, kind, lambda kind=kind: script.asked.append(kind) or types.SimpleNamespace(kind="", begun=0))
+        return script
+
+    def test_each_kind_comes_once_where_there_are_few(self):
+        script = self.script(True)
+        done = sum(len(script.next_events()) for _ in range(6))
+        self.assertEqual(set(script.asked), {"kill", "join", "stop", "drain", "head", "head_stop"})
+        self.assertEqual(done, len(script.asked))
+
+    def test_what_was_refused_is_no_event(self):
+        script = self.script(True)
+        script.kill = lambda: script.asked.append("kill")  # Returns None.
+        self.assertEqual([event.kind for event in script.next_events() if event.kind == "kill"], [])
+
+
+class Rounding(unittest.TestCase):
+    """A window whose job is `off` from the reference. `apart`: what two undisturbed runs differ by; `beside`: what each of them
+    differs from the reference by."""
+
+    def check(self, off, apart, beside, windows=1):
+        with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
+            oracle = Oracle("troupe", pathlib.Path(name), [], pathlib.Path(name) / "run", 1)
+            oracle.windows = [[20 * i, 20 * i + 20] for i in range(windows)]
+            oracle._saved = lambda: [20 * i for i in range(windows + 1)]
+            self.layouts = []
+
+            def start(run, step, end, words=("--reference",)):
+                if words != ("--reference",):
+                    self.layouts.append(words)
+                (oracle.folder / run).mkdir()
+                return oracle.folder / run, step, end
+
+            def difference(one, other):
+                kinds = sorted(path.name.partition("-")[0] for path in (one, other))
+                off_here = off[int(one.name.split("-")[1]) // 20] if kinds == ["reference", "trained"] else None
+                return {("reference", "trained"): off_here, ("undisturbed", "undisturbed"): apart}.get(tuple(kinds), beside)
+
+            oracle._start_from, oracle._finish_from = start, lambda run, *_: run
+            oracle._difference = difference
+            oracle._losses = lambda run: {step: 1.0 for step in range(1, 20 * windows + 1)} if run == oracle.run else (
+                {step: 1.0 for step in range(int(run.name.split("-")[1]) + 1, int(run.name.split("-")[2]) + 1)})
+            oracle._popen = None  # Nothing is started.
+            try:
+                return oracle.check_windows(["one", "other"])
+            finally:
+                shutil.rmtree(oracle.folder, ignore_errors=True)
+                oracle.folder.mkdir()
+
+    def test_a_window_within_the_bound_asks_nobody(self):
+        self.assertEqual(self.check([FP64_RTOL / 2], 1, 1), (1, 0, [FP64_RTOL / 2, 0.0]))
+        self.assertEqual(self.layouts, [])
+
+    def test_ten_times_what_two_undisturbed_runs_differ_by_is_rounding(self):
+        self.assertEqual(self.check([9e-9], 1e-9, 0)[:2], (1, 1))
+        self.assertEqual(self.layouts, ["one", "other"])
+        with self.assertRaisesRegex(Failure, "two undisturbed"):
+            self.check([11e-9], 1e-9, 0)
+
+    def test_how_far_one_undisturbed_run_is_from_the_reference_excuses_nothing(self):
+        with self.assertRaisesRegex(Failure, "two undisturbed"):
+            self.check([1e-8], 1e-11, 1e-6)
+
+    def test_rounding_is_no_excuse_for_many_windows(self):
+        self.assertEqual(self.check([0] * 8 + [5e-10] * 2, 1e-9, 0, 10)[:2], (10, 2))
+        with self.assertRaisesRegex(Failure, "3 of 10 windows"):
+            self.check([0] * 7 + [5e-10] * 3, 1e-9, 0, 10)
+
+
+if __name__ == "__main__":
+    unittest.main()
