@@ -43,6 +43,12 @@ Result<RankList> lost_nodes(const Options& options, std::int32_t nodes) {
       return usage_error("--lose names node " + text + " twice", "name it once");
     lost.push_back(node);
   }
+  if (nodes > 0 && std::ssize(lost) == nodes && options.join == 0)
+    return usage_error("--lose names " +
+                           (nodes == 1 ? std::string("the only node")
+                                       : "all " + std::to_string(nodes) + " nodes") +
+                           ": none is left to go on",
+                       "leave one out; after such a loss the job goes on from its last checkpoint");
   return lost;
 }
 

@@ -1,6 +1,8 @@
 #include "actors/supervisor/supervisor_members.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "actors/node/peers.hpp"
@@ -138,27 +140,53 @@ void watch_newcomers(Self self) {
     newcomer_lost(self, node, "it was not ready within cluster.join_timeout_s");
 }
 
+namespace {
+
+/// Why nobody can leave at this moment of the job; none: somebody can.
+std::optional<Error> no_time_to_leave(const SupervisorState& state) {
+  const auto told = [](const std::string& why, const std::string& fix) {
+    return Error{Errc::unavailable, why, "drain", fix};
+  };
+  if (state.job.is_stopping() || state.job.is_over())
+    return told("the job ends", "none needed: its nodes end with it");
+  switch (state.job.phase()) {
+    case Phase::gathering:
+      return told("the head still gathers the nodes of the one before it",
+                  "ask again once troupe ctl RUN status says that the job trains");
+    case Phase::joining:
+      return told("the job has not begun",
+                  "ask again once it trains, or end the process of a node that somebody started: "
+                  "its place is free again");
+    case Phase::applying:
+    case Phase::training:
+      if (!state.job.loop.is_last_planned()) return std::nullopt;
+      break;
+    case Phase::collecting:
+    case Phase::ending:
+    case Phase::ended: break;
+  }
+  return told("the job trains no further step", "none needed: its nodes end with it soon");
+}
+
+}  // namespace
+
 Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
   auto& state = self->state;
+  if (auto refused = no_time_to_leave(state)) return *std::move(refused);
   if (!state.job.members.is_there(id))
     return Error{Errc::not_found, "there is no node " + std::to_string(id.value) + " in the job",
                  "drain", "troupe ctl RUN status names those there are"};
-  const bool runs = state.job.phase() == Phase::applying || state.job.phase() == Phase::training;
-  if (!runs || state.job.is_stopping() || state.job.loop.is_last_planned())
-    return Error{Errc::unavailable,
-                 state.job.phase() == Phase::joining ? "the job has not begun" : "the job ends",
-                 "drain",
-                 {}};
   if (!state.job.members.takes_part(id)) {
     newcomer_lost(self, id, why);
     return Done{};
   }
   Regrouping trial;
-  trial.left = state.job.members.placed();
+  // It goes once the layout that is coming up has.
+  trial.left =
+      state.job.phase() == Phase::applying ? state.change.want : state.job.members.placed();
   auto stay = state.job.members.staying();
   stay.erase(id);
-  if (state.job.phase() == Phase::training)
-    if (auto possible = plan_regrouping(state, stay, trial); !possible.ok()) return possible;
+  if (auto possible = plan_regrouping(state, stay, trial); !possible.ok()) return possible;
   state.job.members.leave(id, Leaving{why, now(self), by_signal});
   if (!by_signal) send_to_node(self, id, leave_atom::value, why);
   state.resources->logger.info(describe(state.job.members, id) +

@@ -32,6 +32,9 @@ void see_as(NodeId node, const job::Job& job, data::DataOptions& options) {
 }
 
 Status check_sources(const job::Job& job, const std::set<NodeId>& working) {
+  if (working.empty())
+    return Error{Errc::infeasible, "no node is left to train on", "cluster.nodes",
+                 "start the job again, or let nodes join before the last one goes"};
   for (std::size_t s = 0; s < job.data.sources.size(); ++s) {
     const auto& source = job.data.sources[s];
     if (std::any_of(working.begin(), working.end(),

@@ -126,7 +126,7 @@ Result<AutoLayout> first_layout(const AutoLayoutRequest& request) {
   if (!searched.ok() || !may_begin_with_templates(request)) return searched;
   AutoLayout& chosen = searched.value();
   const auto say = [&](const std::string& choice, const std::string& why) {
-    chosen.reasons.insert(chosen.reasons.begin(), LayoutReason{choice, why});
+    chosen.reasons.push_back({choice, why});
   };
   auto made = from_templates(request, chosen.plan);
   if (!made.ok()) {

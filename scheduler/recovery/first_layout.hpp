@@ -16,7 +16,7 @@ inline constexpr double kWorthTemplates = 0.01;
 /// `auto_layout`'s choice; where nodes may be lost (`fault_tolerance` > 0) instead of it the best
 /// combination of templates on all nodes (Oobleck, dissertation 2.4.2), with one whole pipeline
 /// more than nodes may be lost, unless it is predicted to take more than `kWorthTemplates` longer,
-/// does not fit or leaves nodes without work. The first of the reasons says which it is and why.
+/// does not fit or leaves nodes without work. The last of the reasons says which it is and why.
 ///
 /// Whole pipelines keep the promise without standby holders, and a pipeline that a loss breaks is
 /// made from the set that it was cut by. Pins and layouts that are only planned (stages of several

@@ -108,6 +108,21 @@ class Head {
     return join({"host", 100 + node.value, node.value, build, {std::move(holding)}, run_id});
   }
 
+  /// The answer to what the job's owner asks, or why there is none and the fix.
+  std::string ask(const ControlRequest& request) {
+    std::string answer;
+    system.get().spawn([&answer, request, head = actor](caf::event_based_actor* self) {
+      self->request(head, caf::infinite, control_atom::value, request)
+          .then([&answer](const std::string& text) { answer = text; },
+                [&answer](const caf::error& error) {
+                  answer = "no: " + error.context().get_as<std::string>(0) +
+                           "; fix: " + error.context().get_as<std::string>(1);
+                });
+    });
+    system.run();
+    return answer;
+  }
+
   /// Lets time pass while these nodes show that they live.
   void pass(std::chrono::milliseconds time, const std::vector<std::size_t>& living) {
     for (constexpr std::chrono::milliseconds kStep{200}; time.count() > 0; time -= kStep) {

@@ -64,20 +64,7 @@ struct Members {
   std::string ask_for(const std::string& layout) {
     return ask({ControlRequest::Kind::layout, {}, layout, "other.toml"});
   }
-  std::string ask(const ControlRequest& request) {
-    std::string answer;
-    const auto asker = head.system.get().spawn(
-        [&answer, request, actor = head.actor](caf::event_based_actor* self) {
-          self->request(actor, caf::infinite, control_atom::value, request)
-              .then([&answer](const std::string& text) { answer = text; },
-                    [&answer](const caf::error& error) {
-                      answer = "no: " + error.context().get_as<std::string>(0) +
-                               "; fix: " + error.context().get_as<std::string>(1);
-                    });
-        });
-    head.system.run();
-    return answer;
-  }
+  std::string ask(const ControlRequest& request) { return head.ask(request); }
 
   testing::ScratchFolder scratch;
   Head head;

@@ -49,6 +49,17 @@ TEST_CASE("a node that begins is answered when the others are gathered", "[actor
   CHECK(head.seen[1].alive > 0);
 }
 
+TEST_CASE("nobody leaves while nodes are gathered, and it is not said that the job ends",
+          "[actors][takeover][errors]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.join_with(taking.at_step(0, 4));
+  for (const int node : {0, 1})
+    CHECK(head.ask({ControlRequest::Kind::drain, NodeId{node}}) ==
+          "no: the head still gathers the nodes of the one before it; fix: ask again once troupe "
+          "ctl RUN status says that the job trains");
+}
+
 TEST_CASE("what may not have arrived when the head was lost counts for nothing",
           "[actors][takeover]") {
   TakingOver taking([](job::Job& job) { job.cluster.fault_tolerance = 1; });

@@ -322,6 +322,27 @@ TEST_CASE("the job's owner hears what the job promises, and where nodes join",
   CHECK(status.join == "head:7000");
 }
 
+TEST_CASE("who cannot be done without does not leave, also while a layout comes up",
+          "[actors][members][errors]") {
+  Members members;
+  Head& head = members.head;
+  const bool may_cut_anew = GENERATE(true, false);
+  if (!may_cut_anew) head.tell(std::make_shared<const scheduler::TemplateSet>());
+  head.plan(0);
+  members.lose(1);  // Where nothing is cut anew all that works is nodes 2 and 3.
+  REQUIRE(head.seen[2].configurations.size() == 2);
+  const std::string answer = members.ask(ControlRequest::Kind::drain, 2);
+  CHECK(says(answer, "no: ") == !may_cut_anew);
+  if (!may_cut_anew) CHECK(says(answer, "; fix: start the job again"));
+}
+
+TEST_CASE("nobody leaves a job that has not begun", "[actors][members][errors]") {
+  Head head;
+  head.join("host");
+  CHECK(says(head.ask({ControlRequest::Kind::drain, NodeId{0}}),
+             "no: the job has not begun; fix: ask again once it trains"));
+}
+
 TEST_CASE("a job that promises to bear losses says which templates stand behind",
           "[actors][members]") {
   const auto promised = GENERATE(0, 1);

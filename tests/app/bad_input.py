@@ -256,7 +256,7 @@ PLAN = [
     plan("what if no number is lost", ["no node 'one'", "fix:"], ["--lose", "one"], command="whatif"),
     plan("what if a node is lost twice", ["node 1 twice", "fix:"], ["--lose", "1,1", "--cluster", "2x1xH100"], command="whatif"),
     plan("what if fewer than none join", ["--join", "fix:"], ["--join", "-1"], command="whatif"),
-    plan("what if all are lost", ["fix:"], ["--lose", "0,1", "--cluster", "2x1xH100"], command="whatif"),
+    plan("what if all are lost", ["--lose names all 2 nodes: none is left to go on", "fix: leave one out"], ["--lose", "0,1", "--cluster", "2x1xH100"], command="whatif"),
     plan("what if the last holder is lost", ["--lose", "llm.", "checkpoint"], ["--lose", "1", "parallel.llm.dp=1", "parallel.llm.pp=2", "--cluster", "2x1xH100"], command="whatif"),
     plan("a model larger than the cluster", ["needs", "nearest choice"], ["modules.llm.config.num_hidden_layers=80", "modules.llm.config.hidden_size=8192", "modules.llm.config.intermediate_size=28672", "modules.llm.config.num_attention_heads=64", "modules.llm.config.num_key_value_heads=8", "--cluster", "1x1xA40"]),
     plan("more failures than nodes", ["takes holders on 6 nodes; the cluster has 2", "nearest choice: cluster.fault_tolerance = 1"], ["cluster.fault_tolerance=5", *CLUSTER]),

@@ -123,6 +123,8 @@ TEST_CASE("a node has what it receives and sends of a plan's deliveries", "[engi
 TEST_CASE("a layout without a node that sees a source is refused", "[engine][errors]") {
   const auto job = two_sources();
   CHECK(check_sources(job, {NodeId{0}, NodeId{3}}).ok());
+  // Of no node at all it is not said that it lacks data.
+  CHECK(check_sources(job, std::set<NodeId>{}).error().message == "no node is left to train on");
   const auto refused = check_sources(job, {NodeId{0}, NodeId{2}});
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == Errc::infeasible);
