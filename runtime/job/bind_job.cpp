@@ -112,8 +112,16 @@ observers::Watch bind_watch(const Value& value, const std::string& path, bool ha
                             Findings& findings) {
   observers::Watch watch;
   SectionReader reader{&value, path, findings};
-  describe_watch(reader, watch,
-                 names_with(observers::observer_names(), word_at(&value, "name"), has_all_plugins));
+  const std::string* wanted = word_at(&value, "name");
+  auto names = names_with(observers::observer_names(), wanted, has_all_plugins);
+  if (names.empty() && wanted != nullptr) {
+    findings.add(Errc::invalid_argument, value.find("name")->where(),
+                 path + ".name: '" + *wanted + "' is no observer: none is registered",
+                 "name the library of one in libraries of [plugins]; `troupe new observer NAME` "
+                 "writes one");
+    names.push_back(*wanted);  // Once is enough.
+  }
+  describe_watch(reader, watch, names);
   reader.finish();
   if (reader.is_given() && value.find("name") == nullptr)
     findings.add(Errc::invalid_argument, value.where(), path + ": name is missing",

@@ -195,6 +195,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"layout of many copies", "", {"debug.layouts=[{from_step=5,pipelines=[{stages=[{node=0,vision=\"all\",llm=\"all\"}]},{stages=[{node=0,vision=\"all\",llm=\"all\"}]},{stages=[{node=0,vision=\"all\",llm=\"all\"}]}]}]", "train.global_batch_size=2", "train.microbatches=1"}, "train.global_batch_size", "3 ", "at least 3"},
       {"slow list", "", {"debug.slow_shapes=3"}, "debug.slow_shapes", "expected a list", "a list"},
       {"late device of another kind", "", {"cluster.device=cuda", "debug.delayed_device_ms=1"}, "debug.delayed_device_ms", "makes CPUs late", "device = \"cpu\""},
+      {"observer where none is registered", "", {"observe.observers=[{name=\"mine\"}]"}, "observe.observers[0].name", "'mine' is no observer: none is registered", "libraries of [plugins]; `troupe new observer NAME` writes one"},
       {"device that nobody knows", "", {"cluster.device=abacus"}, "cluster.device", "'abacus' is not one of", "choose one"},
       {"no metrics port", "", {"observe.metrics_listen=here"}, "observe.metrics_listen", "'here' is no HOST:PORT", "\"9400\""},
       {"open door", "", {"cluster.listen=10.0.0.4:7000"}, "cluster.listen", "no key", "troupe key new"},
