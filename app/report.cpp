@@ -31,6 +31,23 @@ struct Options {
   bool json = false;
 };
 
+Json layouts_json(const observe::ReportedLayouts& layouts) {
+  Json list = Json::array();
+  for (const auto& layout : layouts.newest) {
+    Json holders = Json::array();
+    for (const auto& holder : layout.holders)
+      holders.push_back(
+          {{"node", holder.node.value}, {"stages", holder.stages}, {"standbys", holder.standbys}});
+    list.push_back({{"generation", layout.generation},
+                    {"first_step", layout.first_step},
+                    {"last_step", layout.last_step},
+                    {"layout", layout.words},
+                    {"why", layout.why},
+                    {"nodes", std::move(holders)}});
+  }
+  return list;
+}
+
 Json numbers(const observe::RunRecord& run, const std::vector<observe::Timeline>& timelines) {
   Json json{{"run", run.folder.string()}};
   for (const auto& figure : observe::report_figures(run)) json[figure.key] = figure.value;
@@ -40,6 +57,7 @@ Json numbers(const observe::RunRecord& run, const std::vector<observe::Timeline>
                                  {"span_ms", timeline.span_ms()},
                                  {"devices", timeline.lanes.size()},
                                  {"actions", timeline.intervals.size()}});
+  json["layouts"] = layouts_json(run.layouts);
   json["notes"] = run.notes;
   json["missing"] = observe::missing_figures(run);
   return json;

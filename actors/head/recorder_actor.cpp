@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "actors/link/exceptions.hpp"
+#include "runtime/observe/run_mark.hpp"
 #include "runtime/observe/trace_names.hpp"
 
 namespace troupe::actors {
@@ -157,6 +158,18 @@ void write_step(Self self, const StepRecord& record) {
                        ": loss not finite for samples " + names);
 }
 
+/// A line of events.jsonl, and a mark in the trace. An event is told when all its phases are over.
+void write_event(Self self, const observe::RunEvent& event) {
+  auto& state = self->state;
+  check_lines(self, state.folder->write_event(event));
+  if (event.has_phases)
+    state.change_ns =
+        observe::trace_now_ns() - static_cast<std::int64_t>(1e6 * observe::phases_ms(event));
+  if (!state.trace) return;
+  if (const auto mark = observe::run_mark(event, state.change_ns))
+    check_trace(self, state.trace->mark(*mark));
+}
+
 /// Receives what nodes offered and writes it as one file.
 Status collect(Self self, Collection collection, EpochNumber epoch_number,
                const std::vector<Offers>& offers) {
@@ -201,9 +214,7 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
       },
       [self](const PlannedBatchPtr& batch) { write_batch(self, *batch); },
       [self](const StepRecordPtr& record) { write_step(self, *record); },
-      [self](const RunEventPtr& event) {
-        check_lines(self, self->state.folder->write_event(*event));
-      },
+      [self](const RunEventPtr& event) { write_event(self, *event); },
       [self](save_atom) -> caf::result<save_atom> {
         sync(self);
         return save_atom::value;

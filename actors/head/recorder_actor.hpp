@@ -48,6 +48,7 @@ struct RecorderState {
   LengthCount lengths;                 ///< Of the epoch of the newest batch.
   std::set<std::string> length_notes;  ///< Told: nodes of one machine find the same.
   std::int64_t trace_origin_ns = 0;
+  std::int64_t change_ns = 0;  ///< When the last event that has phases began.
   bool failed = false;
   bool lacks_room = false;       ///< Lines wait for the disk.
   bool is_sync_refused = false;  ///< That it is was said.

@@ -100,6 +100,11 @@ DeviceSlot slot_of(const Json& entry) {
   return {NodeId{entry.at("pid").get<std::int32_t>() - 1}, entry.at("tid").get<std::int32_t>() - 1};
 }
 
+// What happened to the whole job before this step.
+bool is_mark_of(const Entry& entry, std::int64_t step) {
+  return entry.phase() == "i" && entry.json.contains("args") && entry.step() == step;
+}
+
 // The entries of one step as a timeline in the making.
 class StepReader {
  public:
@@ -113,6 +118,7 @@ class StepReader {
       taken_ = entry.step() == step_;
       if (taken_) add_slice(entry.json);
     }
+    if (is_mark_of(entry, step_)) add_mark(entry.json);
     // Arrows follow the slice that they begin or end in.
     if (!taken_ || (phase != "s" && phase != "f")) return;
     const std::pair<std::int32_t, std::int32_t> open{-1, -1};
@@ -138,6 +144,9 @@ class StepReader {
     }
     for (const auto& [id, ends] : arrows_)
       if (ends.first >= 0 && ends.second >= 0) timeline_.links.push_back({ends.first, ends.second});
+    for (auto& mark : timeline_.marks) mark.at_ms -= zero;
+    std::stable_sort(timeline_.marks.begin(), timeline_.marks.end(),
+                     [](const auto& a, const auto& b) { return a.at_ms < b.at_ms; });
     name_lanes(timeline_);
     sort_intervals(timeline_);
     return std::move(timeline_);
@@ -159,6 +168,13 @@ class StepReader {
     slots_of_.push_back(slot_of(entry));
     slots_.insert(slots_of_.back());
     attempts_.push_back(args.value("epoch_number", EpochNumber{0}));
+  }
+
+  void add_mark(const Json& entry) {
+    const auto& args = entry.at("args");
+    timeline_.marks.push_back(
+        {entry.at("ts").get<double>() / 1000, args.at("kind").get<std::string>(),
+         entry.at("name").get<std::string>(), args.at("why").get<std::string>()});
   }
 
   static std::string name_of(const Json& stage) {
@@ -239,7 +255,7 @@ Result<std::string> trace_of_step(const std::filesystem::path& path, std::int64_
       taken = entry.step() == step;
     }
     const bool of_slice = phase == "X" || phase == "s" || phase == "f";
-    if (phase == "M" || (of_slice && taken))
+    if (phase == "M" || (of_slice && taken) || is_mark_of(entry, step))
       entries += (entries.empty() ? "\n" : ",\n") + entry.line;
   });
   if (!read.ok()) return read.error();

@@ -23,12 +23,13 @@ namespace troupe::observe {
 Result<std::vector<std::int64_t>> steps_in_trace(const std::filesystem::path& path);
 
 /// The timeline of a step, zero at its first action. Where a failure made the step run again, only
-/// the last attempt is in it, and the note says so.
+/// the last attempt is in it, and the note says so. What happened to the job before it (or while an
+/// attempt ran) is a mark.
 ///
 /// Errors: as above; not_found also: the trace has no such step, the message names those it has.
 Result<Timeline> timeline_of_step(const std::filesystem::path& path, std::int64_t step);
 
-/// The trace of one step for Perfetto: its slices and arrows, names, and no counters.
+/// The trace of one step for Perfetto: its slices, arrows and marks, names, and no counters.
 /// Errors: as above.
 Result<std::string> trace_of_step(const std::filesystem::path& path, std::int64_t step);
 

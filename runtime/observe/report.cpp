@@ -208,6 +208,7 @@ Result<RunRecord> read_run(const fs::path& folder) {
                             : "run.json cannot be read.");
   }
   run.events = read_events(folder, run.metrics);
+  run.layouts = read_layouts(run);
   return run;
 }
 

@@ -12,6 +12,7 @@
 
 #include "runtime/observe/metrics_table.hpp"
 #include "runtime/observe/plan_json.hpp"
+#include "runtime/observe/report_layouts.hpp"
 #include "runtime/observe/run_facts.hpp"
 #include "runtime/observe/timeline.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -29,11 +30,12 @@ struct ReportedEvent {
   std::int64_t step = 0;
   std::string words;  ///< `The number of nodes went from 4 to 3.`
   // Of those in events.jsonl:
-  std::string kind = {};     ///< As there; empty: the metrics show it by themselves.
-  std::string time = {};     ///< UTC.
-  std::string details = {};  ///< Why, and which nodes.
-  double took_ms = 0;        ///< All phases together.
-  double bytes = 0;          ///< That were copied or written.
+  std::string kind = {};       ///< As there; empty: the metrics show it by themselves.
+  std::string time = {};       ///< UTC.
+  std::string details = {};    ///< Why, and which nodes.
+  double took_ms = 0;          ///< All phases together.
+  double bytes = 0;            ///< That were copied or written.
+  EpochNumber generation = 0;  ///< After it.
 };
 
 /// What a run folder holds. Everything but metrics may be missing: a run that was killed early.
@@ -47,6 +49,7 @@ struct RunRecord {
   std::string resolved_job;          ///< resolved.toml; empty: missing.
   std::vector<ReportedSample> bad_samples;
   std::vector<ReportedEvent> events;  ///< By step; see read_events.
+  ReportedLayouts layouts;            ///< That it trained on; see read_layouts.
   std::vector<std::string> notes;     ///< What is missing or damaged, one sentence each.
 };
 

@@ -101,6 +101,8 @@ void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>&
       words += ": " + why;
     }
     if (json.contains("step") && json["step"].is_number_integer()) event.step = json["step"];
+    if (json.contains("generation") && json["generation"].is_number_unsigned())
+      event.generation = json["generation"];
     event.words = words + ".";
     events.push_back(std::move(event));
   }

@@ -115,7 +115,7 @@ std::string report_page(const RunRecord& run, const std::vector<Timeline>& timel
   for (const auto& timeline : timelines) body += timeline_section(timeline, number++);
   if (timelines.empty())
     body += "<h2>Timeline</h2>\n<p class=\"missing\">" + html_text(no_timeline) + "</p>\n";
-  body += layout_html(run) + samples_html(run);
+  body += layout_html(run) + layouts_table(run) + samples_html(run);
   body += notes_html(run.notes, "About this run folder:") + job_html(run);
   return html_page("Run " + run.name, run.folder.string(), body);
 }

@@ -53,6 +53,9 @@ class RunTrace {
   /// Errors: io_failed.
   Status write(std::span<const TraceEvent> measured, std::span<const TraceEvent> predicted);
 
+  /// Adds a mark to what was measured; thinning leaves it there. Errors: io_failed.
+  Status mark(const TraceMark& mark) { return measured_.write(mark); }
+
   /// Between the first and the last steps, multiples of it are kept; 1: all.
   std::int64_t stride() const { return stride_; }
 

@@ -48,6 +48,16 @@ struct TimelineLink {
   friend auto operator<=>(const TimelineLink&, const TimelineLink&) = default;
 };
 
+/// Something that happened to the whole job: a line through all lanes.
+struct TimelineMark {
+  double at_ms = 0;  ///< From the timeline's zero; < 0: before its first action.
+  std::string kind;  ///< Of events.jsonl: `lost`.
+  std::string name;  ///< `lost: node 2`.
+  std::string why;   ///< For people; may be empty.
+
+  friend bool operator==(const TimelineMark&, const TimelineMark&) = default;
+};
+
 /// Usually one step. Intervals of a lane never overlap: a device does one thing at a time.
 struct Timeline {
   std::string title;  ///< `Step 3, measured`.
@@ -56,6 +66,7 @@ struct Timeline {
   std::vector<std::string> stages;
   std::vector<TimelineInterval> intervals;  ///< By lane, then begin.
   std::vector<TimelineLink> links;          ///< Ascending.
+  std::vector<TimelineMark> marks;          ///< By time.
 
   /// Last end of any interval; 0 without intervals.
   double span_ms() const;

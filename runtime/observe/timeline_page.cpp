@@ -58,7 +58,7 @@ Json columns(const Timeline& timeline) {
 }
 
 std::string data_json(const Timeline& timeline) {
-  Json kinds = Json::array(), lanes = Json::array(), links = Json::array();
+  Json kinds = Json::array(), lanes = Json::array(), links = Json::array(), marks = Json::array();
   for (int kind = 0; kind <= static_cast<int>(ActionKind::optimizer_step); ++kind)
     kinds.push_back(std::string(to_string(static_cast<ActionKind>(kind))));
   for (const auto& lane : timeline.lanes)
@@ -67,13 +67,16 @@ std::string data_json(const Timeline& timeline) {
                      {"device", lane.slot.local_index},
                      {"stages", lane.stages}});
   for (const auto& link : timeline.links) links.push_back(Json::array({link.from, link.to}));
+  for (const auto& mark : timeline.marks)
+    marks.push_back({{"at", rounded(mark.at_ms)}, {"kind", mark.kind}, {"name", mark.name}});
   const Json data = {{"title", timeline.title},
                      {"span_ms", rounded(timeline.span_ms())},
                      {"kinds", kinds},
                      {"lanes", lanes},
                      {"stages", timeline.stages},
                      {"intervals", columns(timeline)},
-                     {"links", std::move(links)}};
+                     {"links", std::move(links)},
+                     {"marks", std::move(marks)}};
   return script_json(data.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -103,6 +106,19 @@ std::string times_table(const Timeline& timeline) {
   return table + "</tbody></table></div></details>\n";
 }
 
+// For who does not see the picture, and with the reason, which has no room there.
+std::string marks_list(const Timeline& timeline) {
+  if (timeline.marks.empty()) return "";
+  std::string list = "<ul class=\"marks\">\n";
+  for (const auto& mark : timeline.marks) {
+    const bool before = mark.at_ms < 0;
+    list += "<li><b>" + html_text(mark.name) + "</b> " + figure(rounded(std::abs(mark.at_ms))) +
+            (before ? " ms before the first action shown" : " ms into the step") +
+            (mark.why.empty() ? "" : ": " + html_text(mark.why)) + "</li>\n";
+  }
+  return list + "</ul>\n";
+}
+
 std::string summary(const Timeline& timeline) {
   double compute = 0;
   for (const auto& time : lane_times(timeline)) compute += time.forward_ms + time.backward_ms;
@@ -121,9 +137,9 @@ std::string timeline_section(const Timeline& timeline, int number) {
                         "-title\">\n<h2 id=\"" + id + "-title\">" + html_text(timeline.title) +
                         "</h2>\n<p class=\"note\">" + html_text(summary(timeline));
   if (!timeline.note.empty()) section += " " + html_text(timeline.note);
-  section +=
-      "</p>\n<div class=\"view\"><noscript><p>The picture needs JavaScript; the table below "
-      "does not.</p></noscript></div>\n";
+  section += "</p>\n" + marks_list(timeline) +
+             "<div class=\"view\"><noscript><p>The picture needs JavaScript; the table below "
+             "does not.</p></noscript></div>\n";
   section += times_table(timeline);
   section += "<script type=\"application/json\">" + data_json(timeline) + "</script>\n</section>\n";
   return section;

@@ -46,16 +46,19 @@ struct TraceCounter {
   }
 };
 
-/// Something that happened at once on one node: a reconfiguration, a discarded step.
+/// Something that happened at once: a loss, another layout.
 struct TraceMark {
-  NodeId node;
+  NodeId node;  ///< Not valid: to the whole job.
   std::string name;
   std::int64_t time_ns = 0;
+  std::int64_t step = 0;  ///< The first one after it; 0: of no step.
+  std::string kind = {};  ///< Of events.jsonl; empty: of something else.
+  std::string why = {};   ///< For people; may be empty.
 
   friend bool operator==(const TraceMark&, const TraceMark&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, TraceMark& x) {
-    return f(x.node, x.name, x.time_ns);
+    return f(x.node, x.name, x.time_ns, x.step, x.kind, x.why);
   }
 };
 

@@ -298,10 +298,16 @@ Status TraceWriter::write(const TraceCounter& counter) {
 }
 
 Status TraceWriter::write(const TraceMark& mark) {
-  return file_->append("{\"ph\":\"i\",\"s\":\"p\",\"pid\":" + std::to_string(mark.node.value + 1) +
-                           ",\"tid\":1,\"ts\":" + file_->time(mark.time_ns) +
-                           ",\"name\":" + quoted_text(mark.name) + "},\n",
-                       File::kNoStep);
+  // Viewers draw one of global scope through all tracks, but want a process for it.
+  const bool is_global = !mark.node.valid();
+  std::string entry = std::string("{\"ph\":\"i\",\"s\":") + (is_global ? "\"g\"" : "\"p\"") +
+                      ",\"pid\":" + std::to_string(is_global ? 1 : mark.node.value + 1) +
+                      ",\"tid\":1,\"ts\":" + file_->time(mark.time_ns) +
+                      ",\"name\":" + quoted_text(mark.name);
+  if (mark.step > 0)
+    entry += ",\"cat\":\"event\",\"args\":{\"step\":" + std::to_string(mark.step) +
+             ",\"kind\":" + quoted_text(mark.kind) + ",\"why\":" + quoted_text(mark.why) + "}";
+  return file_->append(entry + "},\n", File::kNoStep);
 }
 
 Status TraceWriter::keep(const std::function<bool(std::int64_t step)>& wanted) {

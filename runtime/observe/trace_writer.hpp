@@ -1,7 +1,8 @@
 // Writes a trace that Perfetto and chrome://tracing open.
 //
 // One process per node, one track per device, a slice per action, an arrow per message and per
-// reduction, counters. Owned by one thread (the recorder). Format: Trace Event Format, array form.
+// reduction, counters, marks. Owned by one thread (the recorder). Format: Trace Event Format, array
+// form.
 
 #pragma once
 
@@ -43,6 +44,7 @@ class TraceWriter {
 
   /// Errors: io_failed.
   Status write(const TraceCounter& counter);
+  /// A mark of the whole job has global scope; one of a step says which, its kind and why.
   Status write(const TraceMark& mark);
 
   /// Takes the slices and arrows of all other steps out; names, counters and marks stay. The file

@@ -8,6 +8,7 @@
 #include <catch2/catch_approx.hpp>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "engine/layout/choose_layout.hpp"
@@ -156,6 +157,37 @@ TEST_CASE("events wait for a file that cannot be opened yet", "[actors][errors]"
   fixture.tell(save_atom::value);
   CHECK(says(fixture.written("events.jsonl"), "\"lost\""));
   CHECK(fixture.told.failures.empty());
+}
+
+TEST_CASE("an event is a mark in the trace, where it began", "[actors]") {
+  Fixture fixture;
+  const auto setup = engine::prepare(engine::tiny_job()).value();
+  const Configuration configuration{1, engine::make_parallel_plan(setup).value(), {}};
+  fixture.tell(begin_atom::value, configuration);
+  const auto event_of = [](const char* kind, double replay_ms, bool has_phases) {
+    observe::RunEvent event;
+    event.step = 4;
+    event.kind = kind;
+    event.nodes = {NodeId{1}};
+    event.replay_ms = replay_ms;
+    event.has_phases = has_phases;
+    return std::make_shared<const observe::RunEvent>(event);
+  };
+  fixture.tell(event_of("checkpoint", 0, true));
+  fixture.tell(event_of("slow", 0, true));
+  fixture.tell(event_of("lost", 600'000, true));  // Began before the trace did.
+  fixture.tell(event_of("drained", 0, false));    // In the same change.
+  std::map<std::string, double> marks;
+  for (const auto& entry : nlohmann::json::parse(fixture.written("trace.json")))
+    if (entry["ph"] == "i") {
+      CHECK(entry["s"] == "g");
+      CHECK(entry["args"]["step"] == 4);
+      marks[entry["name"]] = entry["ts"];
+    }
+  REQUIRE(marks.size() == 3);
+  CHECK(marks.at("slow: node 1") > 0);
+  CHECK(marks.at("lost: node 1") == 0);
+  CHECK(marks.at("drained: node 1") == 0);
 }
 
 TEST_CASE("a trace that cannot be written stays as it is, and the job goes on",

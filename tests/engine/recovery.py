@@ -550,6 +550,13 @@ def the_layout_is_changed_by_hand(bench):
     expect([len(plan["replicas"]) for plan in plans] == [4, 6, 4, 3], f"replicas: {[len(plan['replicas']) for plan in plans]}")
     expect("troupe ctl asks for another layout" in output, f"the log does not tell:\n{output[-2500:]}")
     expect(not list(job.run.glob("checkpoints/*")), "something was saved")
+    told = json.loads(bench.run(["report", str(job.run), "--json"]))["layouts"]
+    expect([(layout["generation"], layout["first_step"]) for layout in told] == [(1, 1), *((event["generation"], event["step"]) for event in events)],
+           f"layouts of the report: {told}")
+    works = [{node["node"] for node in layout["nodes"] if node["stages"]} for layout in told]
+    expect(works == [{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}, {0, 2, 3}] and "Lost: nodes 1" in told[3]["why"], f"layouts of the report: {told}")
+    marks = [(entry["name"], entry["args"]["step"]) for entry in json.loads((job.run / "trace.json").read_text(encoding="utf-8")) if entry["ph"] == "i"]
+    expect(marks == [("layout", events[0]["step"]), ("layout", events[1]["step"]), ("lost: node 1", events[2]["step"])], f"marks: {marks}")
     bench.run(["report", str(job.run)])
     page = (job.run / "report.html").read_text(encoding="utf-8")
     expect(page.count("troupe ctl asks for it") >= 2, "the report does not tell")

@@ -55,6 +55,7 @@ class TimelineData {
     this.lanes = json.lanes;
     this.stages = json.stages;
     this.links = json.links;
+    this.marks = json.marks;
     this.span = Math.max(json.span_ms, 1e-6);
     this.count = this.lane.length;
     this.looks = json.kinds.map((kind) => kLooks[kind]);

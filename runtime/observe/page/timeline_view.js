@@ -70,7 +70,7 @@ class TimelineView {
       <clipPath id="${id}-labels"><rect width="${this.labelWidth - 8}" height="${height}"/></clipPath>
       <marker id="arrowhead" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>
       ${this.bands(...lanes)}<g clip-path="url(#${id}-labels)">${this.laneLabels(...lanes)}</g>
-      <g clip-path="url(#${id}-plot)">${this.intervals(...lanes)}<g class="over"></g></g></svg>`;
+      <g clip-path="url(#${id}-plot)">${this.intervals(...lanes)}${this.marks(height)}<g class="over"></g></g></svg>`;
     this.drawOver();
   }
 
@@ -162,6 +162,15 @@ class TimelineView {
     if (Math.max(x0, x1) < this.labelWidth || Math.min(x0, x1) > this.width) return "";
     const bend = Math.max(Math.abs(x1 - x0) * 0.4, 12);
     return `<path class="link${faint ? " faint" : ""}" marker-end="url(#arrowhead)" d="M${x0} ${y0}C${x0 + bend} ${y0} ${x1 - bend} ${y1} ${x1} ${y1}"/>`;
+  }
+
+  /** What happened to the job: a line through all lanes; what was before the first action stands where that begins. */
+  marks(height) {
+    return this.data.marks.map(({ at, kind, name }) => {
+      const x = this.x(Math.min(Math.max(at, 0), this.data.span)).toFixed(1);
+      const words = at < 0 ? `${name}, ${formatMs(-at)} before` : name;
+      return `<path class="mark m-${escapeText(kind)}" d="M${x} 0V${height}"><title>${escapeText(words)}</title></path>`;
+    }).join("");
   }
 
   /** Arrows and outlines: what changes when the pointer moves. */

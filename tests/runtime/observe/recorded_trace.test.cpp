@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -83,6 +84,38 @@ TEST_CASE("a step that ran twice is shown as it ended", "[observe]") {
   CHECK(read.links.size() == 3);
   CHECK(read.intervals.front().begin_ms == 0);
   CHECK_THAT(read.note, ContainsSubstring("last attempt"));
+}
+
+TEST_CASE("what happened before a step is a mark of its timeline and trace", "[observe]") {
+  const ScratchFolder folder;
+  const auto path = write_trace(folder, {step_events(1, 1, 0), step_events(2, 2, 1000)});
+  {
+    // As a later call of the writer leaves them: behind the slices, by when they were told.
+    std::ifstream file(path);
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string mark = R"({"ph":"i","s":"g","pid":1,"tid":1,"name":)";
+    text.replace(text.find("\n]"), std::string::npos,
+                 ",\n" + mark + R"("joined: node 3","ts":1005.0,)" +
+                     R"("args":{"step":2,"kind":"joined","why":""}},)" + "\n" + mark +
+                     R"("lost: node 2","ts":400.0,)" +
+                     R"("args":{"step":2,"kind":"lost","why":"it was killed"}},)" + "\n" + mark +
+                     R"("layout","ts":2000.0,"args":{"step":3,"kind":"layout","why":""}},)" + "\n" +
+                     mark + R"("of another version","ts":900.0})" + "\n]\n");
+    std::ofstream(path) << text;
+  }
+  const auto timeline = timeline_of_step(path, 2).value();
+  // The step's first action begins at 1 ms.
+  REQUIRE(timeline.marks.size() == 2);
+  CHECK(std::abs(timeline.marks[0].at_ms + 0.6) < 1e-9);
+  CHECK(timeline.marks[0].name == "lost: node 2");
+  CHECK(timeline.marks[0].kind == "lost");
+  CHECK(timeline.marks[0].why == "it was killed");
+  CHECK(std::abs(timeline.marks[1].at_ms - 0.005) < 1e-9);
+  CHECK(timeline_of_step(path, 1).value().marks.empty());
+  int marks = 0;
+  for (const auto& entry : nlohmann::json::parse(trace_of_step(path, 2).value()))
+    if (entry["ph"] == "i") ++marks;
+  CHECK(marks == 2);
 }
 
 TEST_CASE("the trace of a step has its slices, arrows and names alone", "[observe]") {

@@ -76,6 +76,17 @@ Steps kept_of(const std::map<std::int64_t, std::int64_t>& sizes, std::int64_t st
   return kept;
 }
 
+TEST_CASE("marks stay where steps are thinned", "[observe]") {
+  const ScratchFolder folder;
+  auto trace = RunTrace::open(folder.path(), 0, {20'000, 2, 2}).value();
+  REQUIRE(trace.set_names(one_device()).ok());
+  REQUIRE(trace.mark({NodeId{}, "lost: node 2", 1'000'000, 2, "lost", ""}).ok());
+  write_steps(trace, 1, 60, 4);
+  REQUIRE(trace.stride() > 1);
+  // Of the second step, which is one of the first ones.
+  CHECK(timeline_of_step(folder / "trace.json", 2).value().marks.size() == 1);
+}
+
 TEST_CASE("a trace keeps first and last steps, and every n-th between", "[observe]") {
   // By hand: 20 steps of 10 bytes, 3 first and 2 last ones take 50. 5/8 of 200 leave 75 for the
   // fifteen between, steps 4 to 18: every 2nd are 8, too many; every 4th are 4, 8, 12 and 16.

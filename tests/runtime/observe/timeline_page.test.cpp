@@ -56,6 +56,21 @@ TEST_CASE("a page holds every interval and link of its timeline", "[observe]") {
   CHECK(data["links"] == nlohmann::json{{0, 1}});
 }
 
+TEST_CASE("marks are in the picture's data, and in a list with their reasons", "[observe]") {
+  auto timeline = example_timeline();
+  CHECK(data_of(timeline_page("A page", {&timeline, 1}))["marks"].empty());
+  CHECK_THAT(timeline_page("A page", {&timeline, 1}), !ContainsSubstring("<ul class=\"marks\">"));
+  timeline.marks = {{-12.5, "lost", "lost: node 2", "<b>it</b> was killed"},
+                    {0.5, "joined", "joined: node 3", ""}};
+  const auto page = timeline_page("A page", {&timeline, 1});
+  const nlohmann::json lost{{"at", -12.5}, {"kind", "lost"}, {"name", "lost: node 2"}};
+  const nlohmann::json joined{{"at", 0.5}, {"kind", "joined"}, {"name", "joined: node 3"}};
+  CHECK(data_of(page)["marks"] == nlohmann::json::array({lost, joined}));
+  CHECK_THAT(page, ContainsSubstring("<b>lost: node 2</b> 12.5 ms before the first action shown: "
+                                     "&lt;b&gt;it&lt;/b&gt; was killed"));
+  CHECK_THAT(page, ContainsSubstring("<b>joined: node 3</b> 0.5 ms into the step</li>"));
+}
+
 TEST_CASE("names cannot break out of the page", "[observe]") {
   const auto timeline = example_timeline();
   const auto page = timeline_page("<script>alert(1)</script>", {&timeline, 1});

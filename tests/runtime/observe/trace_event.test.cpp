@@ -110,7 +110,7 @@ TEST_CASE("every field of the trace values travels", "[observe]") {
   TraceMark mark;
   CHECK(inspect(counter, event) == 8);
   CHECK(inspect(counter, value) == 4);
-  CHECK(inspect(counter, mark) == 3);
+  CHECK(inspect(counter, mark) == 6);
 }
 
 }  // namespace

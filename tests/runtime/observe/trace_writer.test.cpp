@@ -103,6 +103,26 @@ TEST_CASE("a slice says what ran, where, when and for which step", "[observe]") 
                         {"part", -1}}}});
 }
 
+TEST_CASE("a mark of the whole job has global scope, its step and its reason", "[observe]") {
+  const ScratchFolder folder;
+  auto writer = TraceWriter::open(folder / "t.json", 1'000'000).value();
+  REQUIRE(
+      writer.write(TraceMark{NodeId{}, "lost: node 2", 1'002'500, 7, "lost", "no \"sign\""}).ok());
+  REQUIRE(writer.write(TraceMark{NodeId{3}, "out of room", 1'003'000}).ok());
+  const auto json = read(folder / "t.json");
+  CHECK(json[0] == Json{{"ph", "i"},
+                        {"s", "g"},
+                        {"pid", 1},
+                        {"tid", 1},
+                        {"ts", 2.5},
+                        {"name", "lost: node 2"},
+                        {"cat", "event"},
+                        {"args", {{"step", 7}, {"kind", "lost"}, {"why", "no \"sign\""}}}});
+  CHECK(
+      json[1] ==
+      Json{{"ph", "i"}, {"s", "p"}, {"pid", 4}, {"tid", 1}, {"ts", 3.0}, {"name", "out of room"}});
+}
+
 TEST_CASE("reconfiguration announces only new tracks", "[observe]") {
   const ScratchFolder folder;
   auto writer = TraceWriter::open(folder / "t.json", 0).value();
