@@ -196,7 +196,7 @@ void print_checkpoint_copy(const Planning& planning, const scheduler::AutoLayout
             << ")\n";
 }
 
-/// Activations and moments of encoders that a job has there.
+/// Activations, moments and parameters of encoders that a job has there.
 void print_host_memory(const scheduler::AutoLayout& layout) {
   const auto& bytes = layout.predicted.peak_host_bytes;
   const double most = bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "actors/link/exceptions.hpp"
 #include "engine/execution/device_place.hpp"
@@ -96,7 +97,8 @@ Status build(Self self) {
   };
   options.audience = &state.resources->audience;
   options.in_hand = state.in_hand.get();
-  options.may_update = [self] { return self->state.saver->may_change(); };
+  // Others get state that this device gives away, in the step that begins meanwhile.
+  options.may_update = [self] { return self->state.saver->may_change() && !self->state.transfer; };
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
       options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
@@ -127,6 +129,15 @@ Status give_up_step(ExecutorState& state) {
   return state.executor ? state.executor->abandon() : Status(Done{});
 }
 
+void save(Self self, const SaveOrder& order);
+
+/// An order that came while parameters were in host memory, once they are back.
+void save_what_waits(Self self) {
+  auto& state = self->state;
+  if (!state.waiting_save || (state.executor && state.executor->has_parameters_away())) return;
+  save(self, *std::exchange(state.waiting_save, std::nullopt));
+}
+
 /// The first half of a change of layout: the state that is here stays, so that the change may fail.
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
@@ -150,6 +161,7 @@ void apply(Self self, const Configuration& configuration) {
                                         setup.job.cluster.threads_per_device, place.value()});
   }
   const Status given_up = give_up_step(state);
+  save_what_waits(self);
   state.next = std::make_unique<Configuration>(configuration);
   state.told_fetched = state.is_lacking = false;
   state.transfer.reset();
@@ -211,6 +223,7 @@ void advance(Self self) {
     }
     auto progress = state.executor->advance();
     if (!progress.ok()) return fail_step(self, progress.error());
+    save_what_waits(self);
     if (progress.value() == engine::Progress::waiting) return;
     if (progress.value() == engine::Progress::yielded)
       return self->send(self, wake_atom::value, std::make_shared<std::atomic<bool>>(false));
@@ -250,6 +263,10 @@ void save(Self self, const SaveOrder& order) {
     return self->send(state.node, SaveReport{order.number, state.slot, false, late});
   }
   state.save_number = order.number;
+  if (state.executor && state.executor->has_parameters_away()) {
+    state.waiting_save = order;  // They are back before the step is decided.
+    return;
+  }
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const Shard& shard : order.shards) {
     if (shard.holders.front() != state.slot) continue;

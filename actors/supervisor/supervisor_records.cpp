@@ -315,7 +315,9 @@ StepRecord make_record(const SupervisorState& state, const RunningStep& step, Ti
   for (const auto& report : step.reports)
     record.events.insert(record.events.end(), report.events.begin(), report.events.end());
   for (const auto& event : record.events)
-    if (event.action.kind == ActionKind::offload || event.action.kind == ActionKind::offload_state)
+    if (const ActionKind kind = event.action.kind; kind == ActionKind::offload ||
+                                                   kind == ActionKind::offload_state ||
+                                                   kind == ActionKind::evict_parameters)
       metrics.moved_to_host_bytes += Bytes{event.bytes};
   const auto work = observe::stage_work(record.events);
   const auto devices = static_cast<std::int32_t>(state.configuration.plan.devices.size());

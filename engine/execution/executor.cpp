@@ -57,6 +57,7 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
             [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
               return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
             }) {
+  find_host_parameters();
   if (options_.in_hand != nullptr)
     options_.in_hand->belong_to([this](const Action* action) { return long_work(action); });
 }
@@ -89,6 +90,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
   offloaded_ = report_.peak_offloaded = bytes_in_host();
+  for (auto& [id, own] : host_parameters_) own.changed();
   ready_ns_ = observe::trace_now_ns();
   const bool is_looked_at =
       options_.audience != nullptr && options_.audience->begins(iteration_->step);
@@ -138,9 +140,10 @@ Result<bool> Executor::is_ready(const Action& action) {
     case ActionKind::reduce_relay:
     case ActionKind::reduce_receive: return mailbox_.arrived(arrivals_of(action));
     case ActionKind::commit: return is_decided();
-    case ActionKind::fetch_state: return have_gone();
+    case ActionKind::fetch_state: return have_gone(ActionKind::offload_state);
+    case ActionKind::evict_parameters:
     case ActionKind::optimizer_step: return may_update();
-    default: return true;
+    default: return have_gone(ActionKind::evict_parameters);
   }
 }
 
@@ -227,11 +230,12 @@ void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
 
 /// Counts what is in host memory.
 void Executor::note_moved(const InFlight& done) {
-  if (done.action == nullptr || !moves_activations(done.action->kind)) return;
-  if (done.action->kind == ActionKind::offload)
-    offloaded_ += done.outcome->moved;
-  else
-    offloaded_ -= done.outcome->moved;
+  if (done.action == nullptr) return;
+  const ActionKind kind = done.action->kind;
+  if (kind == ActionKind::fetch_parameters) away_.erase(done.action->stage);
+  offloaded_ += done.outcome->taken;
+  if (kind == ActionKind::offload) offloaded_ += done.outcome->moved;
+  if (kind == ActionKind::fetch) offloaded_ -= done.outcome->moved;
   report_.peak_offloaded = std::max(report_.peak_offloaded, offloaded_);
 }
 
@@ -264,9 +268,11 @@ void Executor::decide(const Decision& decision) {
   if (!decision_) decision_ = decision;
 }
 
-/// A checkpoint that is being copied holds the first optimizer step of an iteration up.
+/// A checkpoint that is being copied holds the first optimizer step of an iteration up, and
+/// parameters that are to leave.
 bool Executor::may_update() {
-  const bool free = !options_.may_update || !decision_->commit || options_.may_update();
+  const bool is_discarded = decision_ && !decision_->commit;
+  const bool free = !options_.may_update || is_discarded || options_.may_update();
   const std::int64_t now_ns = observe::trace_now_ns();
   if (!free && held_up_ns_ == 0) held_up_ns_ = now_ns;
   if (free && held_up_ns_ != 0)
@@ -295,6 +301,7 @@ Status Executor::end_work() {
   taken_.clear();
   // Where an update failed before they went back.
   for (const GroupId group : std::exchange(fetched_, {})) kept(group).state->forget_fetched_state();
+  if (auto back = put_back_parameters(); ended.ok() && !back.ok()) ended = back;
   return ended;
 }
 

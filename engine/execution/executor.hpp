@@ -13,12 +13,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/execution/device.hpp"
 #include "engine/execution/group_sums.hpp"
+#include "engine/execution/host_parameters.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/standby_state.hpp"
 #include "engine/execution/tensor_mailbox.hpp"
@@ -65,7 +67,7 @@ struct ExecutorOptions {
   /// Asked before each action: true makes `advance` return, so that its owner can attend to
   /// something else. Empty: never.
   std::function<bool()> yields;
-  /// Whether parameters may change now; where not, `wake` follows. Empty: always.
+  /// Whether parameters may change, or leave, now; where not, `wake` follows. Empty: always.
   std::function<bool()> may_update;
   /// Who sees what stages compute; none: nobody. Outlives the executor.
   observers::Audience* audience = nullptr;
@@ -115,6 +117,8 @@ class Executor : private Viewer {
   const Prepared& prepared() const { return prepared_; }
   /// Why the iteration is lost, where a stage threw; moves it out.
   std::optional<FailedWork> take_thrown() { return std::exchange(thrown_, std::nullopt); }
+  /// Whether parameters are in host memory, so that nobody may read them. Not at `committing`.
+  bool has_parameters_away() const { return !away_.empty(); }
   /// REQUIRES: finished. Moves the report out.
   DeviceReport take_report() { return std::move(report_); }
 
@@ -132,6 +136,7 @@ class Executor : private Viewer {
     std::vector<HolderHash> hashes;
     std::optional<Bytes> activations;   ///< Of the stages, after a computation.
     Bytes moved;                        ///< To host memory, or back from it.
+    Bytes taken;                        ///< Of host memory, for good.
     std::vector<Shown> shown;           ///< In host memory.
     std::optional<std::string> thrown;  ///< By a stage, and not for want of memory.
   };
@@ -166,8 +171,11 @@ class Executor : private Viewer {
   Work take_sums(const Action& action);
   Work move_activations(const Action& action);
   Work move_state(const Action& action);
-  bool have_gone() const;
+  void find_host_parameters();
+  Work move_parameters(const Action& action);
+  bool have_gone(ActionKind kind) const;
   void put_back_state();
+  Status put_back_parameters();
   Bytes bytes_in_host() const;
   Bytes held_by_stages() const;
   void note_moved(const InFlight& done);
@@ -221,8 +229,10 @@ class Executor : private Viewer {
   std::vector<Arrival::Key> taken_;      ///< By the action that is launched next.
   std::vector<Shown>* shown_ = nullptr;  ///< Of the work that runs.
   std::int64_t ready_ns_ = 0;
-  bool is_prepared_ = false;  ///< Of this iteration `commit` was reached.
-  Bytes offloaded_;           ///< In host memory.
+  bool is_prepared_ = false;                           ///< Of this iteration `commit` was reached.
+  Bytes offloaded_;                                    ///< In host memory.
+  std::map<StageId, HostParameters> host_parameters_;  ///< Of stages that give them away.
+  std::set<StageId> away_;  ///< Of these, whose parameters leave or have not come back.
   /// Whose moments were to come from host memory, and have not been sent back.
   std::vector<GroupId> fetched_;
   std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.

@@ -1,4 +1,5 @@
-// Moments that are in host memory but for their update: how they come to the device and go back.
+// What is in host memory for a while: moments but for their update, parameters while others
+// compute; how they come to the device and go back.
 
 #include <algorithm>
 
@@ -32,12 +33,66 @@ Executor::Work Executor::move_state(const Action& action) {
   };
 }
 
-/// Whether moments that went before have left the device. An accelerator's work is launched ahead
-/// of what it computes: those of all groups would be there.
-bool Executor::have_gone() const {
-  return std::none_of(in_flight_.begin(), in_flight_.end(), [](const InFlight& flying) {
-    return flying.action != nullptr && flying.action->kind == ActionKind::offload_state;
+/// Whether what actions of this kind take away has left the device. An accelerator's work is
+/// launched ahead of what it computes: moments of all groups would be there, or parameters beside
+/// what is to have their room.
+bool Executor::have_gone(ActionKind kind) const {
+  return std::none_of(in_flight_.begin(), in_flight_.end(), [kind](const InFlight& flying) {
+    return flying.action != nullptr && flying.action->kind == kind;
   });
+}
+
+/// Of stages that give their parameters away; not those that stages of this device share, or that
+/// it keeps without a stage.
+void Executor::find_host_parameters() {
+  const auto gives_away = [&](const auto& entry) { return parameters_in_host(plan_, entry.first); };
+  if (std::none_of(stages_.begin(), stages_.end(), gives_away)) return;
+  std::map<StageId, std::vector<models::Parameter*>> parameters;
+  ParameterMemory seen, shared;
+  const auto see = [&](const std::vector<models::Parameter*>& of) {
+    for (const auto* memory : memory_of(of))
+      if (!seen.insert(memory).second) shared.insert(memory);
+  };
+  for (const auto& [id, program] : stages_) see(parameters[id] = program->parameters());
+  for (const auto& [group, state] : standby_.groups()) see(state->parameters());
+  for (const auto& [id, own] : parameters)
+    if (parameters_in_host(plan_, id)) host_parameters_.try_emplace(id, own, shared);
+}
+
+Executor::Work Executor::move_parameters(const Action& action) {
+  const StageId stage = action.stage;
+  if (action.kind == ActionKind::fetch_parameters)
+    return [this, stage](Outcome& outcome) -> Status {
+      outcome.moved = host_parameters_.at(stage).fetch();
+      return Done{};
+    };
+  away_.insert(stage);
+  return [this, stage](Outcome& outcome) -> Status {
+    const auto moved = host_parameters_.at(stage).evict(device_);
+    outcome.moved = moved.copied;
+    outcome.taken = moved.taken;
+    return Done{};
+  };
+}
+
+/// Of a step that is given up, whatever became of it. REQUIRES: nothing is under way.
+/// Errors: as their work's; the device lacks parameters then.
+Status Executor::put_back_parameters() {
+  away_.clear();
+  for (auto& [id, own] : host_parameters_)
+    if (own.is_away())
+      launch(nullptr, [&own = own](Outcome&) -> Status {
+        own.fetch();
+        return Done{};
+      });
+  if (in_flight_.empty()) return Done{};
+  device_.wait();
+  Status back = Done{};
+  for (const InFlight& fetch : in_flight_)
+    if (back.ok() && !fetch.launch->status().ok()) back = fetch.launch->status();
+  device_.drop();
+  in_flight_.clear();
+  return back;
 }
 
 /// Of a step that is given up behind COMMIT: a holder must not be left without what an update has
@@ -52,6 +107,7 @@ void Executor::put_back_state() {
 
 Bytes Executor::bytes_in_host() const {
   Bytes bytes;
+  for (const auto& [id, own] : host_parameters_) bytes += own.in_host();
   for (std::size_t g = 0; g < plan_.groups.size(); ++g)
     if (moments_in_host(plan_, GroupId{g}))
       if (const Kept own = kept(GroupId{g}); own.state != nullptr)

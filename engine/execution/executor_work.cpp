@@ -137,6 +137,8 @@ Executor::Work Executor::work_of(const Action& action) {
       };
     case ActionKind::offload:
     case ActionKind::fetch: return move_activations(action);
+    case ActionKind::evict_parameters:
+    case ActionKind::fetch_parameters: return move_parameters(action);
     case ActionKind::fetch_state:
     case ActionKind::offload_state: return move_state(action);
     case ActionKind::send:
@@ -183,6 +185,10 @@ Executor::Work Executor::move_activations(const Action& action) {
 Status Executor::compute(const Action& action) {
   const PartKey part{action.microbatch, action.part};
   StageProgram& program = stage(action.stage);
+  // LibTorch would read at no address.
+  if (const auto own = host_parameters_.find(action.stage);
+      own != host_parameters_.end() && own->second.is_away())
+    return Error{Errc::internal, "a stage computes whose parameters are in host memory", {}, {}};
   Status status = Done{};
   const std::int64_t begin_ns = observe::thread_cpu_ns();
   switch (action.kind) {

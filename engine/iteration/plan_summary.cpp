@@ -106,11 +106,17 @@ std::string host_text(const ParallelPlan& plan, Dtype dtype) {
   for (const scheduler::HostState& state : states) {
     most.bytes = std::max(most.bytes, state.bytes);
     most.largest_bytes = std::max(most.largest_bytes, state.largest_bytes);
+    most.parameters = std::max(most.parameters, state.parameters);
   }
-  if (most.bytes == 0) return {};
-  return "moments in host memory: " + scheduler::byte_text(most.bytes) +
-         " of the fullest device, " + scheduler::byte_text(most.largest_bytes) +
-         " of them on it at a time";
+  std::string text;
+  if (most.bytes > 0)
+    text = "moments in host memory: " + scheduler::byte_text(most.bytes) +
+           " of the fullest device, " + scheduler::byte_text(most.largest_bytes) +
+           " of them on it at a time";
+  if (most.parameters == 0) return text;
+  if (!text.empty()) text += "; ";
+  return text + "parameters in host memory while the llm computes: " +
+         scheduler::byte_text(most.parameters) + " of the fullest device";
 }
 
 std::string crowded_cores(const ParallelPlan& plan, const job::Cluster& cluster,

@@ -29,7 +29,8 @@ inline constexpr std::size_t kPipelinesShown = 8;
 std::vector<std::string> standby_lines(const ParallelPlan& plan, Dtype dtype);
 
 /// What of moments is in host memory, as `moments in host memory: 3 MB of the fullest device, 1 MB
-/// of them on it at a time`. Empty where nothing is.
+/// of them on it at a time`, and what of parameters, as `parameters in host memory while the llm
+/// computes: 2 MB of the fullest device`. Empty where nothing is.
 std::string host_text(const ParallelPlan& plan, Dtype dtype);
 
 /// A warning where the devices of local nodes want more operator threads than this machine has

@@ -65,13 +65,14 @@ std::vector<Error> recomputation_problems(const job::Job& job) {
 /// need.
 std::vector<Error> offload_problems(const job::Job& job) {
   const auto& name = job.scheduler.schedule;
-  if (!job.scheduler.offloads("activations") ||
+  const bool parameters = job.scheduler.offloads("parameters");
+  if ((!parameters && !job.scheduler.offloads("activations")) ||
       scheduler::has_phases(schedules::find_schedule(name)))
     return {};
   return {
       {Errc::invalid_argument,
-       "scheduler.offload_encoders: '" + name +
-           "' has no phases in which an encoder's activations are of no use to it",
+       "scheduler.offload_encoders: '" + name + "' has no phases in which an encoder's " +
+           (parameters ? "parameters" : "activations") + " are of no use to it",
        "scheduler.offload_encoders",
        "write \"moments\" or \"off\", or choose scheduler.schedule = \"three-phase\" or \"dip\""}};
 }
@@ -119,9 +120,11 @@ Result<JobSetup> prepare(const job::Job& job) {
   JobSetup setup;
   setup.job = job;
   setup.model = models::build_graph(job.modules).value();
-  for (ModuleSpec& module : setup.model.modules)
-    module.moments_in_host =
-        job.scheduler.offloads("moments") && module.kind != ModuleKind::llm && !module.freeze;
+  for (ModuleSpec& module : setup.model.modules) {
+    const bool encodes = module.kind != ModuleKind::llm;
+    module.moments_in_host = job.scheduler.offloads("moments") && encodes && !module.freeze;
+    module.parameters_in_host = job.scheduler.offloads("parameters") && encodes;
+  }
   setup.parameters = models::list_parameters(job.modules, setup.model);
   setup.data = data_options(job);
   setup.layers.dtype = models::to_torch(job.train.dtype);

@@ -92,7 +92,7 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
   const auto host = scheduler::host_states(plan, options);
   for (std::size_t d = 0; d < plan.devices.size(); ++d)
     pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes +=
-        host[d].largest_bytes + (is_host ? host[d].bytes : 0);
+        host[d].largest_bytes + (is_host ? host[d].bytes + host[d].parameters : 0);
   for (const auto& [place, pool] : pools) {
     const double room = pool.devices * static_cast<double>(memory.count());
     if (pool.state_bytes + pool.copy_bytes > room) return too_large(job, plan, pool, room);

@@ -178,13 +178,15 @@ void warn_of_warm_up(const Job& job, Findings& findings) {
 
 void warn_of_offloading(const Job& job, Findings& findings) {
   if (job.scheduler.offload_encoders == "off") return;
-  const bool trains = std::any_of(job.modules.begin(), job.modules.end(), [](const auto& module) {
-    return module.kind != ModuleKind::llm && !module.freeze;
+  // Frozen ones have parameters all the same.
+  const bool any_moves = job.scheduler.offloads("parameters");
+  const bool moves = std::any_of(job.modules.begin(), job.modules.end(), [&](const auto& module) {
+    return module.kind != ModuleKind::llm && (any_moves || !module.freeze);
   });
-  if (!trains)
+  if (!moves)
     findings.warn_at("scheduler.offload_encoders",
                      "scheduler.offload_encoders has no effect: no encoder or projector trains, so "
-                     "that none keeps activations or moments",
+                     "that there is nothing to move",
                      "remove it, or train one: freeze = false");
 }
 

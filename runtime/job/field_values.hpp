@@ -52,6 +52,7 @@ inline constexpr std::array<std::string_view, 4> kBoundaries{"auto", kRouteNames
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};
 inline constexpr std::array<std::string_view, 3> kExchanges{"off", "per-phase", "auto"};
 inline constexpr std::array<std::string_view, 2> kItemUnits{"whole", "ranges"};
-inline constexpr std::array<std::string_view, 4> kOffloads{"off", "activations", "moments", "both"};
+inline constexpr std::array<std::string_view, 6> kOffloads{"off",  "activations", "moments",
+                                                           "both", "parameters",  "all"};
 
 }  // namespace troupe::job

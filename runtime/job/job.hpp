@@ -131,19 +131,19 @@ struct Scheduler {
   std::string schedule = "1f1b";  ///< A schedule of `troupe solve schedule`.
   /// A file that `troupe profile` wrote. Empty: the newest one that fits, or measured at the start.
   std::filesystem::path profile;
-  /// Microbatches in flight per stage at most, which bounds eager forwards; 0: as the schedule
-  /// likes. A schedule that cannot do with so few is refused.
+  /// Most microbatches in flight per stage; 0: as the schedule likes. One that cannot is refused.
   std::int32_t max_in_flight = 0;
-  /// What encoders have in host memory while nothing needs it: "off", nothing; "activations", under
-  /// a schedule of phases, what forwards keep for backwards that do not follow at once; "moments",
-  /// these and masters but for the update, under any schedule; "both".
+  /// What encoders have in host memory while nothing needs it: "off", nothing; "activations" that
+  /// forwards keep, or "parameters" while the llm computes, under a schedule of phases; "moments"
+  /// and masters but for the update, under any; "both" activations and moments; "all".
   std::string offload_encoders = "off";
   /// How rows go from one module to the next where both have replicas or grids of their own:
   /// "direct", "leader", "gather-scatter", or "auto", the one that is predicted to take least.
   std::string boundary = "auto";
 
-  bool offloads(const char* what) const {  ///< "activations" or "moments".
-    return offload_encoders == what || offload_encoders == "both";
+  bool offloads(std::string_view what) const {  ///< "activations", "moments" or "parameters".
+    return offload_encoders == what || offload_encoders == "all" ||
+           (offload_encoders == "both" && what != "parameters");
   }
 
   friend bool operator==(const Scheduler&, const Scheduler&) = default;

@@ -131,8 +131,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"scheduler.offload_encoders",
      "What encoders have in host memory while nothing needs it: activations (three-phase, dip), "
      "which go there behind a forward and come back before the backward; moments and masters, "
-     "which "
-     "come for the update alone; both; or nothing. Parameters stay."},
+     "which come for the update alone; both; parameters (three-phase, dip), which are there while "
+     "the llm computes; all; or nothing."},
     {"scheduler.boundary",
      "How rows go from encoders to the llm: from all ranks to all that need them, from one rank to "
      "one and on inside its stage, or gathered on one device and scattered; auto: what is "

@@ -59,6 +59,7 @@ Json model_json(const ModelGraph& model) {
          })}};
     if (module.attention == AttentionRule::modality) json["attention"] = "modality";
     if (module.moments_in_host) json["moments_in_host"] = true;
+    if (module.parameters_in_host) json["parameters_in_host"] = true;
     return json;
   });
 }

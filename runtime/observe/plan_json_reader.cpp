@@ -118,6 +118,7 @@ ModelGraph read_model(const Json& json) {
       module.attention = AttentionRule::modality;
     }
     module.moments_in_host = entry.value("moments_in_host", false);  // Likewise.
+    module.parameters_in_host = entry.value("parameters_in_host", false);
     for (const auto& layer : entry.at("layers"))
       module.layers.push_back(
           {layer.at("name").get<std::string>(), layer.at("parameter_elements").get<std::int64_t>(),

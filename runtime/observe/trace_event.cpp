@@ -50,6 +50,8 @@ TimeKind time_kind(ActionKind kind) {
     case ActionKind::reduce_send: return TimeKind::transfer;
     case ActionKind::offload:
     case ActionKind::fetch:
+    case ActionKind::evict_parameters:
+    case ActionKind::fetch_parameters:
     case ActionKind::fetch_state:
     case ActionKind::offload_state: return TimeKind::offload;
     case ActionKind::receive:

@@ -32,6 +32,8 @@ std::string_view short_name(ActionKind kind) {
     case ActionKind::backward_weight: return "W";
     case ActionKind::offload: return "to host";
     case ActionKind::fetch: return "from host";
+    case ActionKind::evict_parameters: return "parameters to host";
+    case ActionKind::fetch_parameters: return "parameters from host";
     case ActionKind::fetch_state: return "moments from host";
     case ActionKind::offload_state: return "moments to host";
     case ActionKind::send_gradient: return "send gradient";

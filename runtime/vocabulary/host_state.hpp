@@ -1,6 +1,8 @@
-// What of a model's optimizer state is in host memory: masters and moments, but for their update.
+// What of a model's state is in host memory: masters and moments, but for their update; parameters
+// of encoders, while the llm computes on their device.
 //
-// Modules say so (`ModuleSpec::moments_in_host`); what several of them use is there where all do.
+// Modules say so (`ModuleSpec::moments_in_host`, `parameters_in_host`); what several of them use,
+// and what stages of several compute with, is there where all do.
 
 #pragma once
 
@@ -22,6 +24,14 @@ inline bool moments_in_host(const ParallelPlan& plan, GroupId group) {
   const auto& uses = plan.groups[group.index()].uses;
   return std::all_of(uses.begin(), uses.end(), [&](const ParameterUse& use) {
     return plan.model.at(use.layer.module).moments_in_host;
+  });
+}
+
+/// Whether the parameters of a stage are. REQUIRES: the plan has it.
+inline bool parameters_in_host(const ParallelPlan& plan, StageId stage) {
+  const auto& runs = plan.at(stage).runs;
+  return std::all_of(runs.begin(), runs.end(), [&](const LayerRun& run) {
+    return plan.model.at(run.module).parameters_in_host;
   });
 }
 

@@ -10,6 +10,8 @@ std::string_view to_string(ActionKind kind) {
     case ActionKind::backward_weight: return "backward_weight";
     case ActionKind::offload: return "offload";
     case ActionKind::fetch: return "fetch";
+    case ActionKind::evict_parameters: return "evict_parameters";
+    case ActionKind::fetch_parameters: return "fetch_parameters";
     case ActionKind::send: return "send";
     case ActionKind::receive: return "receive";
     case ActionKind::send_gradient: return "send_gradient";

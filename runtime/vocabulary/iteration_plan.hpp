@@ -25,6 +25,8 @@ enum class ActionKind : std::uint8_t {
   backward_weight,   ///< The weight gradients that `backward_input` left behind.
   offload,           ///< What a forward keeps goes to host memory: stage, microbatch, part.
   fetch,             ///< It comes back, before the backward.
+  evict_parameters,  ///< stage: its parameters leave the device, which the llm has now.
+  fetch_parameters,  ///< stage: they come back, before what computes with them.
   send,              ///< message: rows from its source to its destination. Does not wait.
   receive,           ///< message: waits for the rows.
   send_gradient,     ///< message: gradient of its rows, from destination to source.
@@ -57,9 +59,14 @@ constexpr bool moves_state(ActionKind kind) {
   return kind == ActionKind::offload_state || kind == ActionKind::fetch_state;
 }
 
-/// Whether it moves either between device and host memory.
+/// Whether it moves a stage's parameters.
+constexpr bool moves_parameters(ActionKind kind) {
+  return kind == ActionKind::evict_parameters || kind == ActionKind::fetch_parameters;
+}
+
+/// Whether it moves any of them between device and host memory.
 constexpr bool moves_memory(ActionKind kind) {
-  return moves_activations(kind) || moves_state(kind);
+  return moves_activations(kind) || moves_state(kind) || moves_parameters(kind);
 }
 
 using DeliveryId = Id<struct DeliveryTag>;  ///< Index into `IterationPlan::deliveries`.

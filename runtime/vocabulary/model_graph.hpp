@@ -92,12 +92,14 @@ struct ModuleSpec {
   AttentionRule attention = AttentionRule::causal;  ///< Of the llm; others go by their own.
   /// Masters and moments of its parameters are in host memory, but for their update.
   bool moments_in_host = false;
+  /// Its parameters are there while a device of its stages computes something else.
+  bool parameters_in_host = false;
 
   friend bool operator==(const ModuleSpec&, const ModuleSpec&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModuleSpec& x) {
     return f(x.name, x.kind, x.freeze, x.next, x.layers, x.hidden_width, x.output_width,
-             x.attention, x.moments_in_host);
+             x.attention, x.moments_in_host, x.parameters_in_host);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/check/delivery_check.hpp"
 #include "scheduler/check/message_check.hpp"
+#include "scheduler/check/parameter_check.hpp"
 #include "scheduler/check/route_check.hpp"
 #include "scheduler/iteration/expected_actions.hpp"
 #include "scheduler/iteration/redistribution.hpp"
@@ -204,6 +205,8 @@ class ListCheck {
     for (std::size_t d = 0; d < iteration_.actions.size(); ++d) {
       const auto device = static_cast<std::int32_t>(d);
       for (const auto& action : iteration_.actions[d]) {
+        // They wait for nothing, and nobody on another device for them (`parameter_faults`).
+        if (moves_parameters(action.kind)) continue;
         const SitedAction sited{action, device};
         const auto found =
             std::lower_bound(expected_.actions.begin(), expected_.actions.end(), sited);
@@ -330,6 +333,7 @@ std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteratio
     return faults;
   }
   for (auto& fault : ListCheck(plan, iteration).faults()) faults.push_back(std::move(fault));
+  for (auto& fault : parameter_faults(plan, iteration)) faults.push_back(std::move(fault));
   return faults;
 }
 

@@ -24,7 +24,9 @@ namespace troupe::scheduler {
 /// it; every send has its receive; every forward, backward, reduction, commit and optimizer step
 /// that the samples call for is there once, on its own device; what an encoder's part has offloaded
 /// is fetched, both once; moments that are in host memory come before their update and go back
-/// behind it, of one group at a time; everything is there when it is needed; the blocking actions
+/// behind it, of one group at a time; parameters of encoders that are in host memory are there
+/// while the llm computes, and on the device for their own stage; everything is there when it is
+/// needed; the blocking actions
 /// (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a circle;
 /// and `max_in_flight` holds.
 ///

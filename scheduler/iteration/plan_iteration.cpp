@@ -11,6 +11,7 @@
 #include "scheduler/iteration/deal_microbatches.hpp"
 #include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/offload_actions.hpp"
+#include "scheduler/iteration/parameter_actions.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/relays.hpp"
 #include "scheduler/iteration/schedules.hpp"
@@ -366,6 +367,7 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
   for (std::size_t d = 0; d < order.size(); ++d)
     append_compute(graph, content, order[d], relays[d], iteration.actions[d]);
   if (input.offload_encoders) add_offloads(plan, iteration.actions);
+  add_parameter_moves(plan, iteration.actions);
   append_tail(plan, iteration.actions);
   iteration.max_in_flight = in_flight_peaks(graph.tasks, order);
   return iteration;

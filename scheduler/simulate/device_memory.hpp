@@ -43,6 +43,13 @@ class DeviceMemory {
   /// REQUIRES: one of the four.
   void move(ActionKind kind, double bytes, double begin_ms, double end_ms);
 
+  /// Parameters of a stage have left (`leave`: at the end), or come back (from the begin on).
+  /// `kept`: the place in host memory that the first move takes for good.
+  void move_parameters(bool leave, double bytes, double kept, double begin_ms, double end_ms) {
+    state_changes_.emplace_back(leave ? end_ms : begin_ms, leave ? -bytes : bytes);
+    host_state_bytes_ += kept;
+  }
+
   /// Bytes of others that pass through the device.
   void pass(double bytes, double from_ms, double to_ms) {
     changes_.emplace_back(from_ms, bytes);
@@ -63,7 +70,7 @@ class DeviceMemory {
 
   double state_bytes_ = 0;
   double host_bytes_ = 0, peak_host_bytes_ = 0;  ///< Of activations.
-  double host_state_bytes_ = 0;                  ///< Of moments, all the time.
+  double host_state_bytes_ = 0;                  ///< Of moments and parameters, all the time.
   std::vector<Part> parts_;                      ///< Sorted by `end`.
   Changes changes_;                              ///< Of activations.
   Changes state_changes_;

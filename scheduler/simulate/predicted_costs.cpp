@@ -81,6 +81,32 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
   return states;
 }
 
+/// Of a stage: what of its parameters trains, and what does not, in elements on each rank. One that
+/// stages of several devices or modules use stands with its first use of the stage.
+struct StageElements {
+  double trained = 0;
+  double frozen = 0;
+};
+
+StageElements parameter_elements(const ParallelPlan& plan, StageId id) {
+  const Stage& stage = plan.at(id);
+  StageElements elements;
+  for (const LayerRun& run : stage.runs) {
+    const ModuleSpec& module = plan.model.at(run.module);
+    double& own = module.freeze ? elements.frozen : elements.trained;
+    for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
+      const auto& spec = module.layers[static_cast<std::size_t>(layer)];
+      elements.frozen += static_cast<double>(spec.constant_elements);
+      own += static_cast<double>(split_over(spec.parameter_elements, spec.splits, stage.grid.tp));
+      for (const auto& tied : plan.model.tied)
+        if (is_first_use(stage, tied, {run.module, layer}))
+          own +=
+              static_cast<double>(split_over(tied.parameter_elements, tied.splits, stage.grid.tp));
+    }
+  }
+  return elements;
+}
+
 /// What each device keeps and updates without a stage: whole parameters, also where stages split
 /// them, as one device may have to hand them to stages of any degrees.
 std::vector<StageState> standby_states(const ParallelPlan& plan, const PredictionOptions& options) {
@@ -129,8 +155,28 @@ std::vector<double> standby_state_bytes(const ParallelPlan& plan,
   return bytes;
 }
 
+std::vector<StageParameters> stage_parameters_in_host(const ParallelPlan& plan,
+                                                      const PredictionOptions& options) {
+  std::vector<StageParameters> parameters(plan.stages.size());
+  const double each = bytes_per_element(options.dtype);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!parameters_in_host(plan, StageId{s})) continue;
+    const StageElements elements = parameter_elements(plan, StageId{s});
+    parameters[s] = {each * (elements.trained + elements.frozen), each * elements.trained};
+  }
+  return parameters;
+}
+
 std::vector<HostState> host_states(const ParallelPlan& plan, const PredictionOptions& options) {
   std::vector<HostState> states(plan.devices.size());
+  const auto parameters = stage_parameters_in_host(plan, options);
+  std::set<DeviceId> shared;  // With a stage that wants the room.
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    if (!parameters_in_host(plan, StageId{s}))
+      shared.insert(plan.stages[s].devices.begin(), plan.stages[s].devices.end());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (const DeviceId device : plan.stages[s].devices)
+      if (shared.contains(device)) states[device.index()].parameters += parameters[s].all;
   std::set<std::pair<GroupId, DeviceId>> counted;
   const auto keep = [&](GroupId group, DeviceId device, double elements) {
     if (!counted.insert({group, device}).second) return;
@@ -210,6 +256,9 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
                            GroupId group, StageId stage) {
     return elements_of(group, stage) * each;
   };
+  const auto parameters =
+      std::make_shared<const std::vector<StageParameters>>(stage_parameters_in_host(plan, options));
+  costs.parameter_bytes = [parameters](StageId stage) { return (*parameters)[stage.index()]; };
   costs.group_optimizer_ms = [elements_of, update_ms](GroupId group, StageId stage) {
     return update_ms({0, elements_of(group, stage), 1});
   };

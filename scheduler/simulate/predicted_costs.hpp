@@ -35,11 +35,17 @@ std::vector<double> stage_state_bytes(const ParallelPlan& plan, const Prediction
 /// Per device: the same of what it keeps without a stage (`ParallelPlan::standbys`).
 std::vector<double> standby_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
 
-/// Moments and masters of a device that are in host memory, but for their update.
+/// What a device has in host memory: moments and masters, but for their update.
 struct HostState {
   double bytes = 0;
   double largest_bytes = 0;  ///< Of one group: what is on the device at a time.
+  double parameters = 0;     ///< Besides: copies of parameters, which are on the device in turn.
 };
+
+/// Per stage: parameters that are in host memory while the llm computes, on each of its ranks;
+/// zeros where they stay.
+std::vector<StageParameters> stage_parameters_in_host(const ParallelPlan& plan,
+                                                      const PredictionOptions& options);
 
 /// Per device; one that holds a group by several stages has it once.
 std::vector<HostState> host_states(const ParallelPlan& plan, const PredictionOptions& options);

@@ -10,6 +10,7 @@
 #include "scheduler/iteration/sum_traffic.hpp"
 #include "scheduler/simulate/check_simulation.hpp"
 #include "scheduler/simulate/device_memory.hpp"
+#include "scheduler/simulate/host_moves.hpp"
 #include "scheduler/simulate/simulation_noise.hpp"
 #include "scheduler/simulate/simulation_state.hpp"
 
@@ -33,7 +34,8 @@ class Simulation {
         devices_(plan.devices.size()),
         rows_(iteration.messages.size()),
         gradients_(iteration.messages.size()),
-        content_(iteration.deliveries.size(), {0, 1, {}}) {
+        content_(iteration.deliveries.size(), {0, 1, {}}),
+        moves_(plan, iteration, costs) {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
       list_count_ += plan.is_lead(DeviceId{d}) ? 1 : 0;
       for (const auto& failure : options.failures)
@@ -112,7 +114,7 @@ class Simulation {
       result_.events.push_back(
           {DeviceId{index}, static_cast<std::int32_t>(device.next), begin, end});
     device.now_ms = end;
-    account(device, action, end - begin);
+    account(index, action, end - begin);
     ++device.next;
     take_effect(index, action);
     return true;
@@ -214,7 +216,7 @@ class Simulation {
   }
 
   double duration(std::int32_t index, const Action& action) {
-    if (moves_memory(action.kind)) return costs_.host_ms(moved_bytes(action));
+    if (moves_memory(action.kind)) return moves_.duration_ms(DeviceId{index}, action);
     switch (action.kind) {
       case ActionKind::forward: return task_ms(index, action, TaskKind::forward);
       case ActionKind::backward: return task_ms(index, action, TaskKind::backward);
@@ -230,13 +232,6 @@ class Simulation {
       }
       default: return 0;
     }
-  }
-
-  /// Between device and host memory.
-  double moved_bytes(const Action& action) const {
-    if (moves_state(action.kind))
-      return costs_.moment_bytes ? costs_.moment_bytes(action.group, action.stage) : 0;
-    return costs_.offloaded_bytes ? costs_.offloaded_bytes(action.stage, part_of(action)) : 0;
   }
 
   double task_ms(std::int32_t index, const Action& action, TaskKind kind) {
@@ -324,10 +319,11 @@ class Simulation {
   }
 
   /// Compute time and the memory of parts in flight. Moving something is no compute.
-  void account(Device& device, const Action& action, double ms) {
+  void account(std::int32_t index, const Action& action, double ms) {
+    Device& device = at(index);
     if (moves_memory(action.kind))
-      return device.memory.move(action.kind, moved_bytes(action), device.now_ms - ms,
-                                device.now_ms);
+      return moves_.account(DeviceId{index}, action, device.now_ms - ms, device.now_ms,
+                            device.memory);
     if (!action.microbatch.valid() && action.kind != ActionKind::optimizer_step) return;
     device.busy_ms += ms;
     if (action.stage.valid() && &device == &devices_[leads(action.stage).front().index()])
@@ -379,6 +375,7 @@ class Simulation {
   std::vector<Gathering> content_;            // Per delivery.
   std::vector<Group> groups_;
   std::map<Action, Rendezvous> rendezvous_;
+  HostMoves moves_;
   std::vector<bool> device_came_;  // To commit.
   std::size_t list_count_ = 0;     // Devices that run a list of their own.
   std::size_t came_ = 0;

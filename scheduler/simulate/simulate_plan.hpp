@@ -18,6 +18,12 @@
 
 namespace troupe::scheduler {
 
+/// Bytes of a stage's parameters, on one of its ranks.
+struct StageParameters {
+  double all = 0;
+  double trained = 0;  ///< Of these, what updates change.
+};
+
 /// Times and sizes. Functions must be pure; a missing one counts as zero.
 struct SimulationCosts {
   TaskCost task_ms;
@@ -33,6 +39,9 @@ struct SimulationCosts {
   /// Of one group whose moments are in host memory, on a rank of a stage or, without one, at a
   /// standby holder: these and its master in bytes, and its update.
   std::function<double(GroupId group, StageId stage)> moment_bytes, group_optimizer_ms;
+  /// Of a stage whose parameters are in host memory while the llm computes. What no update has
+  /// changed since it left last leaves again in no time.
+  std::function<StageParameters(StageId stage)> parameter_bytes;
   double bytes_per_element = 4;       ///< Of rows and gradients on a link.
   double reduce_gigabytes_per_s = 0;  ///< Summing gradients of one holder; 0: no time.
   LinkSpeed device;                   ///< Between stages on one device.
@@ -84,7 +93,7 @@ struct SimulatedStep {
   std::vector<double> stage_bubble;           ///< Per stage: idle share of its device.
   std::vector<double> peak_memory_bytes;      ///< Per device: state, activations, messages.
   std::vector<double> peak_activation_bytes;  ///< Per device: of activations and messages alone.
-  std::vector<double> peak_host_bytes;  ///< Per device: offloaded activations, and moments there.
+  std::vector<double> peak_host_bytes;  ///< Per device: activations, moments, parameters there.
   std::vector<std::int64_t> done;       ///< Per device: actions that ended.
   std::vector<SimulatedEvent> events;   ///< By device, in order; empty unless recorded.
 };

@@ -83,6 +83,37 @@ TEST_CASE("moments of encoders may be in host memory under any schedule", "[engi
   CHECK(offloads_activations());
 }
 
+TEST_CASE("parameters of encoders may be in host memory under schedules of phases",
+          "[engine][errors]") {
+  job::Job job = tiny_job();
+  job.modules[0].freeze = true;
+  const auto in_host = [&](bool ModuleSpec::*what) {
+    std::vector<std::string> names;
+    const JobSetup setup = prepare(job).value();
+    for (const auto& module : setup.model.modules)
+      if (module.*what) names.push_back(module.name);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  job.scheduler.offload_encoders = "parameters";
+  const auto problems = setup_problems(job);
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].where == "scheduler.offload_encoders");
+  CHECK(problems[0].message.find("'1f1b' has no phases in which an encoder's parameters") !=
+        std::string::npos);
+  job.scheduler.schedule = "three-phase";
+  CHECK(setup_problems(job).empty());
+  CHECK(in_host(&ModuleSpec::parameters_in_host) == Names{"vision", "projector"});
+  CHECK(in_host(&ModuleSpec::moments_in_host).empty());
+  CHECK_FALSE(planner_options(prepare(job).value(), 600, 1).microbatching.offload_encoders);
+  job.scheduler.offload_encoders = "all";
+  CHECK(in_host(&ModuleSpec::parameters_in_host) == Names{"vision", "projector"});
+  CHECK(in_host(&ModuleSpec::moments_in_host) == Names{"projector"});
+  CHECK(planner_options(prepare(job).value(), 600, 1).microbatching.offload_encoders);
+  job.scheduler.offload_encoders = "both";
+  CHECK(in_host(&ModuleSpec::parameters_in_host).empty());
+}
+
 TEST_CASE("a size that breaks the model and its data is told once", "[engine][errors]") {
   job::Job job = tiny_job();
   for (auto& module : job.modules)

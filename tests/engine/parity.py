@@ -158,6 +158,8 @@ CASES = {
            ("exchange", parity_exchange.CASES["exchange-3-2-1f1b-all"], 5),
            ("offload", parity_offload.CASES["offload-4-4-all"], 5),
            ("offload-both", parity_offload.CASES["offload-both-4-4"], 5),
+           ("offload-all", parity_offload.CASES["offload-all-4-4"], 5),
+           ("offload-parameters", parity_offload.CASES["offload-parameters-windows"], 5),
            ("offload-moments-standby", parity_offload.CASES["offload-moments-standby"], 5),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], CHANGING_STEPS)]},
     **{f"apart-{name}": ([APART, *overrides], samples, steps)
@@ -174,6 +176,8 @@ CASES = {
            ("exchange", parity_exchange.CASES["exchange-3-2-1f1b-all"], "all", 5),
            ("offload", parity_offload.CASES["offload-4-4-all"], "all", 5),
            ("offload-both", parity_offload.CASES["offload-both-4-4"], "all", 5),
+           ("offload-all", parity_offload.CASES["offload-all-4-4"], "all", 5),
+           ("offload-parameters", parity_offload.CASES["offload-parameters-windows"], "all", 5),
            ("offload-moments-bf16", parity_offload.CASES["offload-moments-bf16"], "all", 3),
            ("offload-moments-layouts", parity_offload.CASES["offload-moments-layouts"], "all", CHANGING_STEPS),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], "all", CHANGING_STEPS)]},
@@ -526,7 +530,7 @@ def run_case(bench, name, steps):
         same_bits(pipelined, keeping, "with and without recomputing")
         if faults := parity_recompute.faults_of_memory(pipelined, case.train("plain", parity_recompute.KEEPING)):
             raise Failure("\n".join(faults))
-    if {parity_offload.OFFLOAD, parity_offload.MOMENTS, parity_offload.BOTH} & set(overrides):
+    if parity_offload.OFFLOADING & set(overrides):
         keeping = case.train("keeping", parity_offload.KEEPING)
         same_bits(pipelined, keeping, "with and without offloading")
         if faults := parity_offload.faults_of_offload(pipelined, keeping, name, overrides):

@@ -1,5 +1,5 @@
-"""Cases of parity.py whose encoders have activations in host memory between the phases, or moments but for their update
-(`scheduler.offload_encoders`), and what their runs must show: the bits of a run that keeps them, bytes that went and came back,
+"""Cases of parity.py whose encoders have activations or parameters in host memory between the phases, or moments but for
+their update (`scheduler.offload_encoders`), and what their runs must show: the bits of a run that keeps them, bytes that went and came back,
 and less on the devices."""
 
 import collections
@@ -15,6 +15,8 @@ from recorded_runs import read_lines
 
 OFFLOAD, KEEPING = "scheduler.offload_encoders=activations", "scheduler.offload_encoders=off"
 MOMENTS, BOTH = "scheduler.offload_encoders=moments", "scheduler.offload_encoders=both"
+PARAMETERS, ALL = "scheduler.offload_encoders=parameters", "scheduler.offload_encoders=all"
+OFFLOADING = {OFFLOAD, MOMENTS, BOTH, PARAMETERS, ALL}
 # Bytes of an element's master and moments.
 MOMENT_BYTES = {"train.dtype=fp64": 16, "train.dtype=bf16": 12}
 THREE_PHASE = ["scheduler.schedule=three-phase", OFFLOAD]
@@ -44,7 +46,23 @@ CASES |= {
     "offload-moments-layouts": [*CHANGING, MOMENTS],
     "offload-both-4-4": ["train.dtype=fp64", *LAYOUTS["4-4"], "scheduler.schedule=three-phase", BOTH],
     "offload-both-bf16": ["train.dtype=bf16", *LAYOUTS["4-4"], "scheduler.schedule=three-phase", BOTH]}
-STEPS = {"offload-moments-standby-layouts": STANDBY["standby-layouts"][1], "offload-moments-layouts": CHANGING_STEPS}
+# Cases of parameters, and of all three.
+GIVING = ["scheduler.schedule=three-phase", PARAMETERS]
+CASES |= {
+    "offload-parameters-4-4": ["train.dtype=fp64", *LAYOUTS["4-4"], *GIVING],
+    "offload-parameters-4-2-exchange": ["train.dtype=fp64", *LAYOUTS["4-2"], *GIVING, "balancer.exchange=per-phase"],
+    "offload-parameters-windows": ["train.dtype=fp64", *LAYOUTS["4-4"], *GIVING, "train.microbatches=4", f"scheduler.max_in_flight={WINDOW}"],
+    "offload-parameters-deferral": ["train.dtype=fp64", *LAYOUTS["4-4"], *GIVING, "balancer.policy=deferral"],
+    "offload-parameters-frozen": ["train.dtype=fp64", *LAYOUTS["4-4"], *GIVING, *ALL_FROZEN],
+    "offload-parameters-encoders": ["train.dtype=fp64", *LAYOUTS["4-2"], *GIVING, *FREEZING["encoders"]],
+    "offload-parameters-bf16": ["train.dtype=bf16", *LAYOUTS["4-4"], *GIVING],
+    "offload-parameters-dip": ["train.dtype=fp64", *LAYOUTS["4-4"], "scheduler.schedule=dip", PARAMETERS],
+    "offload-parameters-recomputed": ["train.dtype=fp64", *LAYOUTS["4-4"], *GIVING, "train.recompute=true"],
+    "offload-parameters-standby": [*STANDBY["standby-one-pipeline"][0], *GIVING],
+    "offload-parameters-layouts": [*CHANGING, *GIVING],
+    "offload-all-4-4": ["train.dtype=fp64", *LAYOUTS["4-4"], "scheduler.schedule=three-phase", ALL],
+    "offload-all-bf16": ["train.dtype=bf16", *LAYOUTS["4-2"], "scheduler.schedule=three-phase", ALL]}
+STEPS = {"offload-parameters-layouts": CHANGING_STEPS, "offload-moments-standby-layouts": STANDBY["standby-layouts"][1], "offload-moments-layouts": CHANGING_STEPS}
 
 
 def moves_of(run):
@@ -106,6 +124,61 @@ def faults_of_moments(run, overrides):
     return faults, moved, most
 
 
+def encoders_of(run):
+    """{epoch number: stages that are no llm's}"""
+    plans = [json.loads(path.read_text(encoding="utf-8")) for path in run.glob("plan*.json")]
+    return {plan["epoch_number"]: {number for number, stage in enumerate(plan["stages"]) if stage["runs"][0]["module"] != "llm"}
+            for plan in plans}
+
+
+def events_of_parameters(run):
+    """Per device and step, in order: (kind, stage, bytes) of what computes and of parameters that move."""
+    with open(run / "trace.json", encoding="utf-8") as file:
+        events = [event for event in json.load(file) if event.get("cat") in ("compute", "offload")]
+    found = collections.defaultdict(list)
+    for event in sorted(events, key=lambda event: event["ts"]):
+        args = event["args"]
+        if event["cat"] == "compute" or args["kind"].endswith("_parameters"):
+            found[event["pid"], event["tid"], args["step"], args["epoch_number"]].append((args["kind"], args["stage_id"], args.get("bytes", 0)))
+    return found
+
+
+def faults_of_parameters(run, overrides):
+    """Parameters of encoders are away while an llm computes on their device, there when they compute, and there in the end; what
+    trains is copied once a step, frozen ones once a layout. Returns with the faults bytes that went, and the most that one
+    device has there."""
+    faults, moved, most, encoders = [], 0, 0, encoders_of(run)
+    frozen = all(word in overrides for word in ALL_FROZEN)
+    copied = set()  # (device, epoch number, stage): frozen ones.
+    for place, actions in sorted(events_of_parameters(run).items(), key=lambda entry: entry[0][2]):
+        node, device, _, epoch = place
+        away, sizes, changed = set(), {}, set()
+        here = {stage for _, stage, _ in actions if stage in encoders[epoch]}
+        for kind, stage, count in actions:
+            if kind == "evict_parameters":
+                again = stage in changed or (frozen and (node, device, epoch, stage) in copied)
+                if stage not in encoders[epoch] or stage in away or (count > 0) == again:
+                    faults.append(f"{place}: {count} bytes of stage {stage} went to host memory")
+                away.add(stage)
+                changed.add(stage)
+                copied.add((node, device, epoch, stage))
+                moved += count
+            elif kind == "fetch_parameters":
+                if stage not in away or count <= 0 or sizes.setdefault(stage, count) != count:
+                    faults.append(f"{place}: {count} bytes of stage {stage} came back")
+                away.discard(stage)
+            elif stage in away:
+                faults.append(f"{place}: {kind} of stage {stage}, whose parameters are away")
+            elif stage not in encoders[epoch] and away != here:
+                faults.append(f"{place}: {kind} of the llm beside parameters of encoders")
+        if away:
+            faults.append(f"{place}: {away} never came back")
+        most = max(most, sum(sizes.values()))
+    if moved == 0:
+        faults.append("no parameters went to host memory")
+    return faults, moved, most
+
+
 def faults_of_moves(run, beside=(0, 0)):
     """What goes to host memory comes back, as many bytes, between the forward and the backward of its part. `beside`: bytes of
     moments that went, and that a device has there."""
@@ -142,13 +215,17 @@ def faults_of_moves(run, beside=(0, 0)):
 def faults_of_offload(run, plain, name, overrides):
     """Of a run and of one of the same job that keeps everything on its devices."""
     faults, beside = [], (0, 0)
-    if {MOMENTS, BOTH} & set(overrides):
+    if {MOMENTS, BOTH, ALL} & set(overrides):
         faults, *beside = faults_of_moments(run, overrides)
         if (beside[0] > 0) == (name == "offload-moments-frozen"):
             faults.append(f"{beside[0]} bytes of moments went to host memory")
+    if {PARAMETERS, ALL} & set(overrides):
+        more, *parameters = faults_of_parameters(run, overrides)
+        faults += more
+        beside = tuple(map(sum, zip(beside, parameters)))
     more, moved = faults_of_moves(run, beside)
     faults += more
-    if MOMENTS in overrides:
+    if {MOMENTS, PARAMETERS} & set(overrides):
         return faults[:6] + ([f"{moved} bytes of activations were moved"] if moved else [])
     held, whole = (max(line["activation_bytes"] for line in read_lines(of / "metrics.jsonl")) for of in (run, plain))
     if name == "offload-nothing-kept":

@@ -1,10 +1,12 @@
 #include "engine/iteration/plan_summary.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <string>
 
 #include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -39,6 +41,21 @@ TEST_CASE("what of moments is in host memory is told", "[engine]") {
         "moments in host memory: 16 MB of the fullest device, 8 MB of them on it at a time");
   model.modules[0].moments_in_host = false;
   CHECK(host_text(place_by_hand(model, {}, {1, 1}).value(), Dtype::fp32).empty());
+}
+
+TEST_CASE("what of parameters is in host memory while the llm computes is told", "[engine]") {
+  auto model = scheduler::testing::two_layers();
+  REQUIRE(model.modules[0].name == "vision");
+  for (auto& layer : model.modules[0].layers) layer.parameter_elements = 1'000'000;
+  const auto megabytes = std::to_string(4 * model.modules[0].layers.size());
+  model.modules[0].parameters_in_host = true;
+  const auto text = [&](int llm_node) {
+    const HandLayout layout{{{{0, 0, {{"vision", {}}}}, {llm_node, 0, {{"llm", {}}}}}}};
+    return host_text(place_by_hand(model, layout, {llm_node + 1, 1}).value(), Dtype::fp32);
+  };
+  CHECK(text(0) == "parameters in host memory while the llm computes: " + megabytes +
+                       " MB of the fullest device");
+  CHECK(text(1).empty());
 }
 
 TEST_CASE("devices that share the cores of a machine are told", "[engine]") {

@@ -98,6 +98,25 @@ TEST_CASE("moments in host memory take room of a device one group at a time", "[
   CHECK(away.least() == Catch::Approx(kept.least() - host.bytes + host.largest_bytes).margin(4));
 }
 
+TEST_CASE("copies of parameters in host memory take room of a CPU without its own", "[engine]") {
+  Case kept;
+  kept.job.cluster.local_nodes = 0;
+  kept.job.cluster.nodes = 1;
+  kept.job.scheduler.schedule = "three-phase";
+  kept.job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}}, {0, 0, {{"llm", {}}}}}};
+  kept.plan = make_parallel_plan(prepare(kept.job).value()).value();
+  Case away = kept;
+  away.job.scheduler.offload_encoders = "parameters";
+  away.plan = make_parallel_plan(prepare(away.job).value()).value();
+  scheduler::PredictionOptions options;
+  options.dtype = away.job.train.dtype;
+  const double copies = scheduler::host_states(away.plan, options).front().parameters;
+  REQUIRE(copies > 0);
+  CHECK(away.least() == Catch::Approx(kept.least() + copies).margin(4));
+  for (Case* each : {&kept, &away}) each->job.cluster.device_memory_gib = 1;
+  CHECK(away.least() == Catch::Approx(kept.least()).margin(4));
+}
+
 TEST_CASE("what a change of layout brings counts beside what is there", "[engine]") {
   Case apart;
   apart.job.cluster.local_nodes = 0;

@@ -6,9 +6,11 @@
 #include <random>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
+#include "runtime/vocabulary/host_state.hpp"
 #include "scheduler/check/check_plan.hpp"
 #include "tests/scheduler/checked_faults.hpp"
 #include "tests/scheduler/random_plans.hpp"
@@ -56,6 +58,7 @@ class Execution {
       bool all = !moved && sound_;
       for (std::size_t d = 0; all && d < next_.size(); ++d) all = waits(d);
       if (!all) continue;
+      sound_ = evicted_.empty();
       for (std::size_t d = 0; d < next_.size(); ++d) {
         // What is left of the step would come too late for it.
         for (std::size_t i = ++next_[d]; i < iteration_.actions[d].size(); ++i)
@@ -112,6 +115,10 @@ class Execution {
       }
       return true;
     };
+    if (moves_parameters(action.kind))
+      return evicted_.contains({d, action.stage}) == (action.kind == ActionKind::fetch_parameters);
+    if (action.microbatch.valid() && !moves_activations(action.kind) && !has_room(d, action.stage))
+      return false;
     switch (action.kind) {
       case ActionKind::forward:
         return all(&Message::destination, false, received_) && has_content(action);
@@ -141,6 +148,19 @@ class Execution {
         return is_here(d, action.group) && updated_.contains({d, action.group.value});
       default: return true;
     }
+  }
+
+  /// Whether a stage's parameters are on a device, and those of no other one in its way.
+  bool has_room(std::size_t d, StageId stage) const {
+    if (evicted_.contains({d, stage})) return false;
+    if (parameters_in_host(plan_, stage)) return true;
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+      const auto lists = plan_.leads_of(StageId{s});
+      if (parameters_in_host(plan_, StageId{s}) && !evicted_.contains({d, StageId{s}}) &&
+          std::find(lists.begin(), lists.end(), DeviceId{d}) != lists.end())
+        return false;
+    }
+    return true;
   }
 
   /// Whether a group's moments have come to a device.
@@ -188,6 +208,8 @@ class Execution {
       case ActionKind::backward_input: backward_.insert(key(action)); break;
       case ActionKind::offload: away_.insert(key(action)); break;
       case ActionKind::fetch: away_.erase(key(action)); break;
+      case ActionKind::evict_parameters: evicted_.insert({d, action.stage}); break;
+      case ActionKind::fetch_parameters: evicted_.erase({d, action.stage}); break;
       case ActionKind::fetch_state: here_[d] = action.group.value; break;
       case ActionKind::offload_state: here_.erase(d); break;
       case ActionKind::optimizer_step: updated_.insert({d, action.group.value}); break;
@@ -221,6 +243,7 @@ class Execution {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> left_;
   std::map<std::int32_t, std::set<std::int32_t>> open_;
   std::set<PartKey> forward_, backward_, away_;
+  std::set<std::pair<std::size_t, StageId>> evicted_;  // Device, stage: its parameters are away.
   std::map<std::size_t, std::int32_t> here_;  // Per device: the group whose moments have come.
   std::set<std::pair<std::size_t, std::int32_t>> updated_;  // Device, group.
   std::set<std::int32_t> sent_, received_, gradient_sent_, gradient_received_;
@@ -258,6 +281,7 @@ TEST_CASE("the checker finds an order sound exactly if its execution is", "[sche
   for (std::uint32_t seed = 0; seed < 5000; ++seed) {
     auto made = random_case(seed);
     if (seed >= 4000) testing::draw_host_state(made.plan, seed);
+    if (seed >= 4500) testing::draw_host_parameters(made.plan, seed);
     auto iteration = plan_iteration(made.plan, made.input).value();
     std::mt19937 random(seed + 77);
     for (int i = 0, count = draw(random, 1, 2); i < count; ++i)

@@ -224,4 +224,11 @@ inline void draw_host_state(ParallelPlan& plan, std::uint32_t seed) {
     module.moments_in_host = !module.freeze && draw(hosts, 0, 1) == 1;
 }
 
+/// Has parameters of encoders in host memory while others compute, those of an llm never.
+inline void draw_host_parameters(ParallelPlan& plan, std::uint32_t seed) {
+  std::mt19937 hosts(seed + 7'000'000);
+  for (auto& module : plan.model.modules)
+    module.parameters_in_host = module.kind != ModuleKind::llm && draw(hosts, 0, 2) > 0;
+}
+
 }  // namespace troupe::scheduler::testing

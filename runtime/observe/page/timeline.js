@@ -22,6 +22,8 @@ const kLooks = {
   reduce_relay: { look: "wait", letter: "", words: "wait for reduced gradient and hand it on" },
   reduce_receive: { look: "wait", letter: "", words: "wait for reduced gradient" },
   commit: { look: "wait", letter: "", words: "wait for commit" },
+  evict_parameters: { look: "offload", letter: "H", words: "parameters to host memory" },
+  fetch_parameters: { look: "offload", letter: "D", words: "parameters from host memory" },
   fetch_state: { look: "offload", letter: "D", words: "moments from host memory" },
   offload_state: { look: "offload", letter: "H", words: "moments to host memory" },
   optimizer_step: { look: "optimizer", letter: "O", words: "optimizer step" },

@@ -184,6 +184,12 @@ TEST_CASE("encoders that keep nothing have nothing to offload", "[job]") {
                 {"modules.vision.freeze=true", "modules.vision_projector.freeze=true"});
   check_one(kSmallJob,
             {"scheduler.offload_encoders", frozen, "no encoder or projector trains", offloads});
+  // But for parameters, which frozen ones have as well.
+  for (const char* what : {"parameters", "all"})
+    CHECK(warnings(kSmallJob,
+                   {"scheduler.schedule=dip", std::string("scheduler.offload_encoders=") + what,
+                    "modules.vision.freeze=true", "modules.vision_projector.freeze=true"})
+              .empty());
 }
 
 TEST_CASE("spare nodes are warned of where a layout by hand gives them work", "[job]") {

@@ -43,6 +43,14 @@ TEST_CASE("whose moments are in host memory is read back, others' plans say noth
   CHECK(parse_plan(plan_json(plan, 3)).value().plan == plan);
 }
 
+TEST_CASE("whose parameters are in host memory is read back, others' plans say nothing of it",
+          "[observe]") {
+  auto plan = testing::example_plan();
+  CHECK_FALSE(Json::parse(plan_json(plan, 3))["modules"].front().contains("parameters_in_host"));
+  plan.model.modules.front().parameters_in_host = true;
+  CHECK(parse_plan(plan_json(plan, 3)).value().plan == plan);
+}
+
 TEST_CASE("the order of a sum is read back; older plans say nothing of it and are chains",
           "[observe][errors]") {
   auto plan = testing::example_plan();

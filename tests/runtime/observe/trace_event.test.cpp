@@ -79,6 +79,8 @@ TEST_CASE("only forward and backward count as compute", "[observe]") {
   CHECK(time_kind(ActionKind::send) == TimeKind::transfer);
   CHECK(time_kind(ActionKind::offload) == TimeKind::offload);
   CHECK(time_kind(ActionKind::fetch) == TimeKind::offload);
+  CHECK(time_kind(ActionKind::evict_parameters) == TimeKind::offload);
+  CHECK(time_kind(ActionKind::fetch_parameters) == TimeKind::offload);
   CHECK(time_kind(ActionKind::fetch_state) == TimeKind::offload);
   CHECK(time_kind(ActionKind::offload_state) == TimeKind::offload);
   CHECK(time_kind(ActionKind::receive) == TimeKind::wait);

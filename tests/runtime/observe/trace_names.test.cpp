@@ -92,6 +92,8 @@ TEST_CASE("slices are called what people call them", "[observe]") {
   CHECK(name(ActionKind::reduce_partial, -1, -1, -1, 1) == "reduce on node llm.embed.weight");
   CHECK(name(ActionKind::reduce_relay, -1, -1, -1, 1) == "relay reduced llm.embed.weight");
   CHECK(name(ActionKind::optimizer_step, 4, -1, -1, -1) == "llm optimizer");
+  CHECK(name(ActionKind::evict_parameters, 4, -1, -1, -1) == "llm parameters to host");
+  CHECK(name(ActionKind::fetch_parameters, 4, -1, -1, -1) == "llm parameters from host");
   CHECK(name(ActionKind::fetch_state, 4, -1, -1, 1) == "moments from host llm.embed.weight");
   CHECK(name(ActionKind::offload_state, -1, -1, -1, 1) == "moments to host llm.embed.weight");
   CHECK(name(ActionKind::optimizer_step, 4, -1, -1, 1) == "optimizer llm.embed.weight");
