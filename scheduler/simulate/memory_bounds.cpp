@@ -4,9 +4,11 @@
 #include <iomanip>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
+#include "runtime/vocabulary/host_state.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
@@ -18,7 +20,25 @@ namespace {
 struct Room {
   double bytes = 0;  ///< What state leaves; not negative.
   double stages = 0;
+  double given = 0;  ///< By parameters that leave while a stage computes that keeps its own.
 };
+
+/// Where all stages of a device exchange rows, as those of one pipeline do, the llm has ended the
+/// backwards of a window when parameters come back. Else nobody may count on their room.
+void add_given_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
+                     std::vector<Room>& rooms) {
+  std::vector<std::set<PipelineId>> pipelines(rooms.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const bool leaves = parameters_in_host(plan, StageId{s});
+    const double given = leaves ? costs.parameter_bytes(StageId{s}).all : 0;
+    for (const DeviceId device : plan.stages[s].devices) {
+      pipelines[device.index()].insert(plan.pipeline_of(StageId{s}));
+      rooms[device.index()].given += given;
+    }
+  }
+  for (std::size_t d = 0; d < rooms.size(); ++d)
+    if (pipelines[d].size() > 1) rooms[d].given = 0;
+}
 
 /// Per device.
 std::vector<Room> rooms_of(const ParallelPlan& plan, const SimulationCosts& costs,
@@ -31,6 +51,7 @@ std::vector<Room> rooms_of(const ParallelPlan& plan, const SimulationCosts& cost
       rooms[device.index()].stages += 1;
     }
   }
+  if (costs.parameter_bytes) add_given_rooms(plan, costs, rooms);
   for (std::size_t d = 0; d < rooms.size(); ++d) {
     if (costs.standby_bytes) rooms[d].bytes -= costs.standby_bytes(DeviceId{d});
     rooms[d].bytes = std::max(0.0, rooms[d].bytes);
@@ -42,7 +63,8 @@ std::vector<Room> rooms_of(const ParallelPlan& plan, const SimulationCosts& cost
 Room room_beside(const ParallelPlan& plan, const std::vector<Room>& rooms, StageId stage) {
   std::optional<Room> least;
   for (const DeviceId device : plan.at(stage).devices) {
-    const Room& room = rooms[device.index()];
+    Room room = rooms[device.index()];
+    if (!parameters_in_host(plan, stage)) room.bytes += room.given;
     if (!least || room.bytes / room.stages < least->bytes / least->stages) least = room;
   }
   return *least;

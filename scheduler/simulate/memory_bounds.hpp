@@ -42,7 +42,8 @@ std::int32_t kept_microbatches(double room, double stages, double microbatch_byt
 
 /// Per stage: how many of its largest microbatch fit what state leaves of its device
 /// (`kept_microbatches`). Of what is offloaded (`with_offloading`) one microbatch counts: others
-/// are in host memory.
+/// are in host memory. Where parameters of encoders are there while the llm computes, the llm has
+/// their room, in the bound above too.
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.

@@ -162,6 +162,18 @@ def moments_in_host_memory_go_on_to_the_bit(bench):
             expect(moved == [True] * SAVED + [what == "moments"] * (STEPS - SAVED), f"moments were moved in steps {moved}")
 
 
+def parameters_in_host_memory_go_on_to_the_bit(bench):
+    """A checkpoint is ordered in the middle of a step, when they may be away: it has them all the same."""
+    words = [*LAYOUTS["standby"], "train.dtype=fp64", "scheduler.schedule=three-phase", "checkpoint.every_steps=1", "checkpoint.keep_last=9"]
+    bench.train("whole-parameters", *words, "scheduler.offload_encoders=all")
+    for what in ("all", "off"):
+        back = f"back-parameters-{what}"
+        bench.back_to("whole-parameters", back)
+        output = bench.train(back, *words, f"scheduler.offload_encoders={what}")
+        expect(f"going on after step {SAVED}" in output, f"it did not go on:\n{output[:600]}")
+        same_bits(bench.path("whole-parameters"), bench.path(back))
+
+
 def random_pairs_of_layouts(bench):
     draw = random.Random(SEED)
     names = list(LAYOUTS)
@@ -517,7 +529,8 @@ def first_values_come_from_another_job(bench):
     expect("which the module has no place for" in output, output[:900])
 
 
-CASES = [the_same_layout_goes_on_to_the_bit, moments_in_host_memory_go_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on, what_was_learned_goes_on,
+CASES = [the_same_layout_goes_on_to_the_bit, moments_in_host_memory_go_on_to_the_bit,
+         parameters_in_host_memory_go_on_to_the_bit, random_pairs_of_layouts, references_save_and_go_on, what_was_learned_goes_on,
          data_that_grew_are_taken_up_at_the_next_epoch,
          a_job_killed_again_and_again_comes_to_its_end, signals_save, a_damaged_checkpoint_is_passed_over,
          a_job_that_begins_has_no_checkpoints_yet, what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,

@@ -114,6 +114,38 @@ TEST_CASE("stages of one device share what their state leaves", "[engine]") {
          std::vector<std::int32_t>{4, 2}));
 }
 
+TEST_CASE("parameters that leave give their room to the llm of their pipeline", "[engine]") {
+  // As above; 40 of the encoder's 100 bytes leave: 120 bytes for the llm are 60 for each stage.
+  auto job = tiny_job();
+  job.scheduler.schedule = "three-phase";
+  job.scheduler.offload_encoders = "parameters";
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}}, {0, 0, {{"llm", {}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 1;
+  auto plan = make_parallel_plan(prepare(job).value()).value();
+  Fixture fixture;
+  fixture.costs.parameter_bytes = [&plan](StageId stage) {
+    return plan.is_llm(stage) ? scheduler::StageParameters{} : scheduler::StageParameters{40, 40};
+  };
+  const auto bounds = [&] {
+    std::vector<MicrobatchList> cut;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+      cut.push_back(plan.is_llm(ReplicaId{r}) ? MicrobatchList{{{{{0, 1}}}}}
+                                              : MicrobatchList{{{{{0}}}}});
+    return memory_bounds(plan, fixture.costs, Bytes{280}, cut).value();
+  };
+  CHECK((bounds() == std::vector<std::int32_t>{4, 3}));
+  // 120 of 30 bytes for 6 ms.
+  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{280}, ReplicaId{1}, {0, 1, 2}, 6) == 24);
+  // Beside an encoder of others the llm may be in the middle of a batch when it begins.
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}}, {1, 0, {{"llm", {}}}}},
+                                   {{1, 0, {{"vision", {}}}}, {0, 0, {{"llm", {}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 2;
+  plan = make_parallel_plan(prepare(job).value()).value();
+  const auto apart = bounds();
+  for (std::size_t s = 0; s < apart.size(); ++s)
+    CHECK(apart[s] == (plan.is_llm(StageId{s}) ? 2 : 4));
+}
+
 TEST_CASE("stages that share some of their devices leave what the fullest one has", "[engine]") {
   // The encoder on both devices, an llm replica on each: no device keeps the state of both.
   const Fixture fixture;
