@@ -151,10 +151,10 @@ Result<AutoLayout> first_layout(const AutoLayoutRequest& request) {
     chosen.reasons.clear();  // They speak of the other layout.
     take(std::move(made).value(), step.value(), chosen);
   }
-  say(words + " from templates",
-      "losses and joins make pipelines of the same ones; " +
+  say("from templates",
+      words + ", as losses and joins make them; " +
           (is_other ? "time per step against the best layout found: " + tenths(longer)
-                    : std::string("it is the best layout found, too")));
+                    : std::string("the best layout found is the same")));
   return searched;
 }
 

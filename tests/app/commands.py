@@ -580,7 +580,8 @@ def check_planned_only(commands):
     answer = commands.run(*words, "parallel.llm.dp=2", "--cluster", "4x1xH100-80G")
     commands.expect("plan says that replicas keep the promise for nothing", answer, "\nstandby holders keep 0 B more: replicas have everything on 2 nodes, "
                     "so that 1 may be lost (cluster.fault_tolerance)\n" in answer.stdout)
-    answer = commands.run("plan", "job.toml", "parallel.mode=auto", "cluster.nodes=2", "cluster.local_nodes=2", "cluster.fault_tolerance=1", "--json")
+    answer = commands.run("plan", "job.toml", "parallel.mode=auto", "cluster.nodes=2", "cluster.local_nodes=2", "cluster.fault_tolerance=1",
+                          "train.global_batch_size=8", "train.microbatches=4", "--json")
     commands.expect("plan says whether a job begins with templates", answer, "from templates" in json.loads(answer.stdout)["reasons"][-1]["choice"])
     one = [*words, "parallel.llm.dp=1", "--cluster", "4x1xH100-80G"]
     answer = commands.run(*one, "--json")
