@@ -1,11 +1,10 @@
 // The supervisor among random events: processes die, vanish, are told to end and join while a job
 // starts, trains, saves and ends. TROUPE_SUPERVISOR_EVENTS: how many; scripts/test --chaos: a
-// million. The seed changes every day (TROUPE_SEED), and is told.
+// million. Another seed by TROUPE_SEED; it is told.
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <random>
 #include <set>
@@ -23,6 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::int64_t kSteps = 12;
+constexpr std::int64_t kSeed = 20785;  // The same every day: a failure is a change's.
 
 std::int64_t number_in(const char* variable, std::int64_t otherwise) {
   const char* text = std::getenv(variable);
@@ -306,8 +306,7 @@ class Episode {
 };
 
 TEST_CASE("random events never make a job forget, repeat or wait for ever", "[actors][chaos]") {
-  const auto seed =
-      static_cast<std::uint64_t>(number_in("TROUPE_SEED", std::time(nullptr) / 86400));
+  const auto seed = static_cast<std::uint64_t>(number_in("TROUPE_SEED", kSeed));
   std::int64_t left = number_in("TROUPE_SUPERVISOR_EVENTS", 20'000);
   const std::int64_t all = left;
   Lived lived;

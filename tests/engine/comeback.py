@@ -8,6 +8,7 @@ Jobs, data and oracle are those of recovery.py.
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -155,6 +156,22 @@ def a_job_begins_with_few_nodes_and_takes_up_a_late_one(bench):
     expect(nodes[0] == 2 and nodes[-1] == 3, f"nodes: {nodes}")
 
 
+def a_node_that_is_lost_while_costs_are_measured_was_never_there(bench):
+    """The head measures layers before it opens its door: who knocks, and dies, leaves no trace."""
+    job = ByHand(bench, "measuring", 2, [*pipelines([0], [1])[:1], 'scheduler.profile=""'])
+    for node in (0, 1):
+        job.start_node(node)
+    time.sleep(1)  # Of the five that measuring takes.
+    expect(not (job.run / "control").exists(), "the door is open before costs are measured")
+    job.kill(1)
+    job.start_node(1)
+    output = job.all_end()
+    expect(re.search(r"layer costs: .*measured in [3-9] s", output), f"no costs were measured:\n{output[:1500]}")
+    bench.check(job)
+    steps_once(job)
+    expect(not job.events("lost") and "was lost" not in output, f"a node that never joined is a loss:\n{output[-1500:]}")
+
+
 def too_few_nodes_save_and_end(bench):
     """Below cluster.min_nodes it trains on for recovery.wait_for_nodes_s: a node that comes ends the wait, none the job."""
     words = [*pipelines([0], [1])[:1], "cluster.min_nodes=2", "recovery.wait_for_nodes_s=4"]
@@ -191,7 +208,7 @@ def a_spare_node_takes_the_place_of_a_lost_one(bench):
 
 CASES = [a_job_begins_again_from_its_checkpoint_by_itself, a_job_that_is_lost_again_and_again_ends,
          nodes_of_other_machines_begin_again_too, a_job_begins_with_few_nodes_and_takes_up_a_late_one,
-         too_few_nodes_save_and_end, a_spare_node_takes_the_place_of_a_lost_one]
+         a_node_that_is_lost_while_costs_are_measured_was_never_there, too_few_nodes_save_and_end, a_spare_node_takes_the_place_of_a_lost_one]
 
 
 if __name__ == "__main__":

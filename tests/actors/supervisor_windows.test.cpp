@@ -1,0 +1,258 @@
+// A loss at each moment of the table in actors/README.md that no other test hits exactly.
+
+#include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <set>
+
+#include "tests/actors/members_fixture.hpp"
+#include "tests/actors/recovering_head.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::set<NodeId> kFirstPipeline{NodeId{0}, NodeId{1}};
+const std::set<NodeId> kSecondPipeline{NodeId{2}, NodeId{3}};
+
+/// All nodes but one.
+std::vector<std::size_t> others_of(std::size_t lost) {
+  std::vector<std::size_t> others;
+  for (std::size_t id = 0; id < 4; ++id)
+    if (id != lost) others.push_back(id);
+  return others;
+}
+
+/// A process of that id ends.
+void kill_process(Head& head, std::int32_t pid) {
+  head.tell(exited_atom::value, pid, std::string("was killed by signal 9"), std::int32_t{9});
+}
+
+TEST_CASE("a node that is lost while the first layout comes up is done without",
+          "[actors][recovery]") {
+  Head head(9);
+  head.join_all();
+  REQUIRE(head.seen[0].configurations.size() == 1);
+  // Nobody has anything yet, some have it, all have and are told to turn over, one has done so.
+  const int moment = GENERATE(0, 1, 2, 3);
+  const std::size_t fetched = moment == 0 ? 0 : moment == 1 ? 3 : 4, applied = moment == 3 ? 1 : 0;
+  for (std::size_t id = 0; id < fetched; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1}, 0.0);
+  for (std::size_t id = 0; id < applied; ++id)
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{1});
+  kill_process(head, 101);
+  CHECK_FALSE(head.ended);
+  CHECK(head.scheduler.begins.empty());  // No step was planned on it.
+  for (const std::size_t id : others_of(1)) {
+    REQUIRE(head.seen[id].configurations.size() == 2);
+    CHECK(head.seen[id].configurations[1].epoch_number == 2);
+    CHECK((head.seen[id].configurations[1].plan.nodes() == kSecondPipeline));
+  }
+  for (const std::size_t id : others_of(1))
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  for (const std::size_t id : others_of(1))
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  REQUIRE(head.scheduler.next.size() == 1);
+  CHECK(head.scheduler.next[0] == 0);  // From the beginning.
+  head.plan(0);
+  for (std::size_t device = 0; device < 2; ++device) head.prepared(device, 1, 1, 1, 2);
+  for (std::size_t device = 0; device < 2; ++device) head.finished(device, 1, 2);
+  REQUIRE(head.recorder.steps.size() == 1);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].kind == "lost");
+  CHECK(head.recorder.events[0].step == 1);
+}
+
+TEST_CASE("a node that is lost while the next step is planned leaves its plan unused",
+          "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  head.run_step(1);
+  const std::size_t plans = head.seen[2].plans.size();
+  recovering.lose(1);
+  REQUIRE(head.seen[2].configurations.size() == 2);  // Nothing is under way: at once.
+  head.plan(1);                                      // The scheduler had not heard of it.
+  CHECK(head.seen[2].plans.size() == plans);
+  recovering.bring_up(2, {0, 2, 3});
+  CHECK(head.scheduler.next.back() == 1);  // The same batch, planned anew.
+  recovering.run_step(2, 2, 2);
+  CHECK(head.seen[2].plans.size() == plans + 1);
+  CHECK(recovering.recorded() == std::vector<std::int64_t>{1, 2});
+}
+
+TEST_CASE("however many are PREPARED, a loss before the last of them gives the step up",
+          "[actors][recovery]") {
+  const std::size_t lost = GENERATE(range(0u, 4u));
+  // 0: all still compute. The lost one is the first who says it, or the one who does not.
+  const std::size_t count = GENERATE(range(0u, 4u));
+  const bool is_first = GENERATE(true, false);
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  std::vector<std::size_t> order = others_of(lost);
+  order.insert(is_first ? order.begin() : order.end(), lost);
+  for (std::size_t i = 0; i < count; ++i) head.prepared(order[i], 1, 1, 1);
+  recovering.lose(lost);
+  for (std::size_t i = count; i < order.size(); ++i) head.prepared(order[i], 1, 1, 1);
+  CHECK_FALSE(head.ended);
+  for (const std::size_t id : others_of(lost)) {
+    CHECK(head.seen[id].decisions.empty());
+    REQUIRE(head.seen[id].configurations.size() == 2);
+    CHECK((head.seen[id].configurations[1].plan.nodes() ==
+           (lost < 2 ? kSecondPipeline : kFirstPipeline)));
+  }
+  recovering.bring_up(2, others_of(lost));
+  CHECK(head.scheduler.next.back() == 0);
+  recovering.run_step(1, 2, 2);
+  CHECK(recovering.recorded() == std::vector<std::int64_t>{1});
+  CHECK(head.seen[lost < 2 ? 2 : 0].decisions.size() == 1);
+}
+
+TEST_CASE("nodes that are lost at the same moment are one event", "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  const bool is_decided = GENERATE(false, true);
+  if (is_decided) {
+    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+    for (const std::size_t device : {2u, 3u}) head.finished(device, 1);
+  }
+  recovering.lose(0);
+  recovering.lose(1);
+  CHECK_FALSE(head.ended);
+  const EpochNumber newest = head.seen[2].configurations.back().epoch_number;
+  CHECK((head.seen[2].configurations.back().plan.nodes() == kSecondPipeline));
+  recovering.bring_up(newest, {2, 3});
+  CHECK(head.scheduler.next.back() == (is_decided ? 1 : 0));
+  recovering.run_step(is_decided ? 2 : 1, newest, 2);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{0}, NodeId{1}}));
+  CHECK(head.recorder.events[0].generation == newest);
+  CHECK(recovering.recorded().back() == (is_decided ? 2 : 1));
+}
+
+TEST_CASE("a node whose loss shows in two ways is lost once", "[actors][recovery]") {
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.plan(0);
+  SECTION("its process ends, then its connection") {
+    recovering.lose(1);
+    caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
+    head.system.run();
+  }
+  SECTION("its connection, then its process") {
+    caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
+    head.system.run();
+    recovering.lose(1);
+  }
+  SECTION("peers miss it, too") {
+    recovering.lose(1);
+    for (const EpochNumber epoch : {1u, 2u})
+      head.tell(lost_atom::value, NodeId{0}, NodeId{1}, epoch, std::string("reset"));
+  }
+  head.pass(1s, {0, 2, 3});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.size() == 2);
+  recovering.bring_up(2, {0, 2, 3});
+  recovering.run_step(1, 2, 2);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}}));
+}
+
+TEST_CASE("the same place is lost twice, with a new process in it", "[actors][recovery]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  REQUIRE(head.join("another") == "1");
+  head.ready(1);
+  members.run_step(1, 2);
+  members.bring_up(3, {0, 1, 2, 3});
+  head.plan(1);
+  kill_process(head, 101);  // The first one, which is long gone.
+  CHECK(head.seen[0].configurations.back().epoch_number == 3);
+  kill_process(head, 104);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].configurations.back().epoch_number == 4);
+  CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}));
+  members.bring_up(4, {0, 2, 3});
+  CHECK(head.scheduler.next.back() == 1);
+  head.plan(1);
+  members.run_step(2, 4);
+  REQUIRE(head.recorder.steps.size() == 2);
+  REQUIRE(head.recorder.events.size() == 3);
+  const std::vector<const char*> kinds{"lost", "joined", "lost"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(head.recorder.events[i].kind == kinds[i]);
+    CHECK((head.recorder.events[i].nodes == std::vector<NodeId>{NodeId{1}}));
+    CHECK(head.recorder.events[i].generation == i + 2);
+  }
+}
+
+TEST_CASE("a silent node that comes back says nothing that counts, and may join anew",
+          "[actors][recovery]") {
+  Members members([](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
+  Head& head = members.head;
+  head.plan(0);
+  head.pass(600ms, {0, 1, 2, 3});
+  head.pass(3s, {0, 2, 3});
+  REQUIRE(head.seen[1].stops.size() == 1);
+  REQUIRE(head.seen[0].configurations.back().epoch_number == 2);
+  // What it had to say when it fell asleep, and what it would say of a layout it never got.
+  head.tell(alive_atom::value, NodeId{1});
+  head.prepared(1, 1, 1, 1);
+  head.tell(fetched_atom::value, NodeId{1}, EpochNumber{1}, 0.0);
+  head.tell(fetched_atom::value, NodeId{1}, EpochNumber{2}, 0.0);
+  head.tell(applied_atom::value, NodeId{1}, EpochNumber{2});
+  for (const std::size_t id : {0u, 2u, 3u}) CHECK(head.seen[id].settled.size() == 1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  head.prepared(1, 1, 1, 1);  // Of the generation before.
+  CHECK(head.seen[0].decisions.empty());
+  CHECK(head.seen[1].configurations.size() == 1);
+  REQUIRE(head.join("host") == "1");
+  head.ready(1);
+  members.run_step(1, 2);
+  REQUIRE(head.seen[1].configurations.size() == 2);
+  CHECK(head.seen[1].configurations[1].epoch_number == 3);
+  CHECK(head.seen[1].configurations[1].plan.nodes().contains(NodeId{1}));
+}
+
+TEST_CASE("a node that is lost while another one joins leads to a layout with the other",
+          "[actors][recovery]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  REQUIRE(head.join("another") == "1");
+  const bool is_ready = GENERATE(true, false);
+  if (is_ready) head.ready(1);
+  members.lose(0);
+  if (!is_ready) head.ready(1);
+  CHECK_FALSE(head.ended);
+  EpochNumber newest = head.seen[2].configurations.back().epoch_number;
+  members.bring_up(newest,
+                   is_ready ? std::vector<std::size_t>{1, 2, 3} : std::vector<std::size_t>{2, 3});
+  if (!is_ready) {  // It was not ready for that one, and is taken in at once.
+    newest = head.seen[2].configurations.back().epoch_number;
+    REQUIRE(newest == 4);
+    members.bring_up(newest, {1, 2, 3});
+  }
+  CHECK(head.seen[1].configurations.back().epoch_number == newest);
+  CHECK(head.scheduler.next.back() == 0);
+  head.plan(0);
+  members.run_step(1, newest);
+  CHECK(head.recorder.steps.size() == 1);
+  std::multiset<std::string> kinds;
+  for (const observe::RunEvent& event : head.recorder.events) kinds.insert(event.kind);
+  CHECK((kinds == std::multiset<std::string>{"joined", "lost", "lost"}));
+}
+
+}  // namespace
+}  // namespace troupe::actors
