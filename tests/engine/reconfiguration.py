@@ -5,26 +5,31 @@ one more of 40 node processes.
 
 A job begins on pipelines of 2, 3, 4 and 5 nodes (or of twice as many devices), the nodes of a case are killed at once, and it
 goes on: on all nodes that are left, with copies of every layer on as many nodes as the job promises, equal to its reference.
-Which pipelines they form is the choice of the lowest predicted loss (actors/README.md), not the table's, and is printed.
+Which pipelines they form is the choice of the lowest predicted loss (actors/README.md), not the table's, and is printed; what the
+rules of the table themselves give is tests/scheduler/reconfigure.test.cpp's. In one job the cases follow one another, and nodes join
+again: the promise is held against the layout of each generation.
 """
 
 import collections
+import itertools
 import json
 import os
 import pathlib
 import signal
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine")]
 
-from recovery import Bench  # noqa: E402
+from recovery import Bench, join  # noqa: E402
+from tests.support.recorded_runs import read_lines  # noqa: E402
 from tests.support.run_cases import expect, run_cases  # noqa: E402
 
 LAYERS = 11  # Of the llm, with its first and last one.
 MODEL = [f"modules.llm.config.num_hidden_layers={LAYERS - 2}"]
-STEPS = 8
+STEPS, IN_A_ROW = 8, 150  # Nodes that join take some seconds, beside thirteen others.
 # Where the llm is cut, by the number of stages that have a part of it. Layer 6 is a border in most, so that the ends of
 # different pipelines can make a whole.
 CUTS = {1: [0, 11], 2: [0, 6, 11], 3: [0, 4, 8, 11], 4: [0, 3, 6, 9, 11], 5: [0, 2, 4, 6, 8, 11], 7: [0, 1, 2, 4, 6, 8, 9, 11],
@@ -78,6 +83,24 @@ def copies_of_layers(plan):
     return {layer: len(own) for layer, own in nodes.items()}
 
 
+def check_layout(plan, left, tolerance):
+    """All nodes that are left work, and each layer is on as many as the job promises; returns on how many at least."""
+    expect(nodes_with_work(plan) == left, f"nodes with work: {sorted(nodes_with_work(plan))}, there are {sorted(left)}")
+    copies = copies_of_layers(plan)
+    expect(sum(module == "llm" for module, _ in copies) == LAYERS, f"layers: {sorted(copies)}")
+    fewest = min(copies.values())
+    expect(fewest >= tolerance + 1, f"layers on {fewest} nodes alone, {tolerance} may be lost: {copies}")
+    return fewest
+
+
+def plan_of(job, generation):
+    """The plan of a layout that the job had: the newest one's has no number."""
+    older = job.run / f"plan-{generation}.json"
+    plan = json.loads((older if older.exists() else job.run / "plan.json").read_text(encoding="utf-8"))
+    expect(plan["epoch_number"] == generation, f"the plan of generation {generation} is that of {plan['epoch_number']}")
+    return plan
+
+
 def goes_on_without(bench, lost, tolerance, per_node=1, pipelines=PIPELINES, batch=()):
     nodes = pipelines[-1].stop
     job = bench.start(f"{nodes}-without-{'-'.join(map(str, lost))}-of-{per_node}", *layout(per_node, pipelines),
@@ -88,12 +111,7 @@ def goes_on_without(bench, lost, tolerance, per_node=1, pipelines=PIPELINES, bat
     job.finish(within=400)
     bench.check(job, model=batch, steps=STEPS)
     plan = json.loads((job.run / "plan.json").read_text(encoding="utf-8"))
-    left = set(range(nodes)) - set(lost)
-    expect(nodes_with_work(plan) == left, f"nodes with work: {sorted(nodes_with_work(plan))}, there are {sorted(left)}")
-    copies = copies_of_layers(plan)
-    expect(sum(module == "llm" for module, _ in copies) == LAYERS, f"layers: {sorted(copies)}")
-    fewest = min(copies.values())
-    expect(fewest >= tolerance + 1, f"layers on {fewest} nodes alone, {tolerance} may be lost: {copies}")
+    fewest = check_layout(plan, set(range(nodes)) - set(lost), tolerance)
     told = sorted({node for event in job.events() for node in event["nodes"]})
     expect(told == sorted(lost), f"lost, as told: {told}")
     pipelines = collections.defaultdict(list)
@@ -133,13 +151,44 @@ def the_shortest_loses_one_of_two_devices_each(bench):
     goes_on_without(bench, [1], 1, per_node=2)
 
 
+def the_cases_one_after_the_other_and_back(bench):
+    """What one case leaves is where the next begins: 2, then 6 and 8, then 1; then two nodes join."""
+    job = bench.start("in-a-row", *layout(1), "cluster.fault_tolerance=1", steps=IN_A_ROW)
+    step, joiners = 2, []
+    for lost in ([2], [6, 8], [1]):
+        job.wait_for(step, within=400)
+        for node in lost:
+            job.signal(node, signal.SIGKILL)
+        step = job.steps() + 3
+    job.wait_for(step, within=400)
+    for count in (1, 2):
+        joiners.append(join(bench, job))
+        deadline = time.monotonic() + 200
+        while sum(len(event["nodes"]) for event in job.events("joined")) < count:
+            expect(job.process.poll() is None and time.monotonic() < deadline, "a node does not come in")
+            time.sleep(0.1)
+    job.finish(within=600)
+    for node in joiners:
+        node.communicate(timeout=30)
+    bench.check(job, steps=IN_A_ROW)
+    left, fewest = set(range(PIPELINES[-1].stop)), []
+    for generation, events in itertools.groupby(read_lines(job.run / "events.jsonl"), key=lambda event: event["generation"]):
+        for event in events:
+            expect(event["kind"] in ("lost", "joined"), f"another event: {event}")
+            left = left - set(event["nodes"]) if event["kind"] == "lost" else left | set(event["nodes"])
+        fewest.append(check_layout(plan_of(job, generation), left, 1))
+    expect(len(fewest) >= 5, f"{len(fewest)} layouts came up behind the first")
+    expect(len(left) == PIPELINES[-1].stop - 2, f"nodes at the end: {sorted(left)}")
+    print(f"  in a row: {len(fewest)} layouts, each layer on {fewest} nodes at least", flush=True)
+
+
 def nine_of_forty(bench):
     """Two in the same pipeline, the whole of another, one of three more."""
     goes_on_without(bench, [1, 2, 8, 9, 10, 11, 17, 30, 39], 2, pipelines=FORTY, batch=WIDE)
 
 
 CASES = [one_of_a_pipeline_of_three, two_of_a_pipeline_of_four, one_of_the_shortest, more_than_half_of_two_pipelines, all_but_three,
-         one_of_fourteen_with_two_devices, the_shortest_loses_one_of_two_devices_each, nine_of_forty]
+         one_of_fourteen_with_two_devices, the_shortest_loses_one_of_two_devices_each, the_cases_one_after_the_other_and_back, nine_of_forty]
 
 
 def main(binary, *wanted):
