@@ -28,6 +28,9 @@ set(TROUPE_PLUGIN_HEADERS
   kernels/window_convolution.hpp
   models/auxiliary_loss.hpp
   models/built_in_layers.hpp
+  models/built_on.hpp
+  models/by_segment.hpp
+  models/encoder_family.hpp
   models/family/block_work.hpp
   models/family/description.hpp
   models/family/family.hpp
@@ -36,6 +39,7 @@ set(TROUPE_PLUGIN_HEADERS
   models/encoder_block.hpp
   models/family/widths.hpp
   models/layer.hpp
+  models/linear_layer.hpp
   models/llama/family.hpp
   models/parameter_layer.hpp
   models/plugin.hpp

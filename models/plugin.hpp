@@ -3,10 +3,13 @@
 
 #pragma once
 
+#include "models/by_segment.hpp"
+#include "models/encoder_family.hpp"
 #include "models/family/block_work.hpp"
 #include "models/family/family.hpp"
 #include "models/family/registry.hpp"
 #include "models/family/size_problems.hpp"
 #include "models/layer.hpp"
+#include "models/linear_layer.hpp"
 #include "models/parameter_layer.hpp"
 #include "runtime/plugins/entry_point.hpp"  // IWYU pragma: export

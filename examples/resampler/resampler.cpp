@@ -1,7 +1,6 @@
 // A vision encoder that hands each picture to the llm as a fixed number of rows: transformer blocks
 // over its patches, then learned queries that attend to them.
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
 
@@ -38,15 +37,11 @@ std::vector<ConfigProblem> problems(const Config& x) {
 ModuleSizes sizes(const Config& x) { return {x.depth + 2, 0, x.hidden_size}; }
 MediaInput media(const Config& x) { return {Medium::image, {14, 1, 1, x.queries}}; }
 
-ModuleDescription describe(const ModuleConfig& module, const Widths&) {
-  const auto& c = module.config.as<Config>();
-  ModuleDescription made{{}, c.width, c.hidden_size};
-  for (int i = 0; i < c.depth + 2; ++i) {
-    const bool first = i == 0, last = i > c.depth;
-    const auto name = module.name + (first  ? ".embed"
-                                     : last ? ".resampler"
-                                            : ".blocks." + std::to_string(i - 1));
-    auto& layer = made.layers.emplace_back(LayerDescription{name, {}});
+ModuleDescription describe(const std::string& module, const Config& c) {
+  auto layers = surrounded_layers(module, "embed", "blocks", c.depth, "resampler");
+  for (auto& layer : layers) {
+    const bool first = &layer == &layers.front(), last = &layer == &layers.back();
+    const auto& name = layer.name;
     if (first) add_linear(layer, name, c.width, media(c).vision.columns());
     if (first) continue;
     add_norm(layer, name + ".norm1", c.width);
@@ -58,29 +53,21 @@ ModuleDescription describe(const ModuleConfig& module, const Widths&) {
     add_linear(layer, name + ".fc1", 4 * c.width, c.width);
     add_linear(layer, name + ".fc2", c.width, 4 * c.width);
   }
-  return made;
+  return {layers, c.width, c.hidden_size};
 }
 
-std::vector<LayerWork> works(const ModuleConfig& module, const Widths&) {
-  const auto& c = module.config.as<Config>();
+std::vector<LayerWork> works(const std::string& module, const Config& c) {
   const double width = c.width, columns = media(c).vision.columns();
   // A patch meets every query twice: for its score, and for its share of the answer.
   const double last = 2 * width * width + 2 * width * c.queries;
   return surrounded(
-      dense_work(module.name + ".embed", columns * width, c.width, width),
-      block_work(module.name + ".block", c.width, {c.heads, c.heads, c.width / c.heads, false},
+      dense_work(module + ".embed", columns * width, c.width, width),
+      block_work(module + ".block", c.width, {c.heads, c.heads, c.width / c.heads, false},
                  4 * width, /*gated=*/false),
-      c.depth, dense_work(module.name + ".resampler", last, c.width, 4 * width));
+      c.depth, dense_work(module + ".resampler", last, c.width, 4 * width));
 }
 
 // What stages run: each layer reads its parameters in the order of `describe`.
-struct Embed : ParameterLayer {
-  using ParameterLayer::ParameterLayer;
-  at::Tensor forward(const at::Tensor&, const PackedBatch& batch) override {
-    return kernels::linear(batch.input.to((*this)[0].options()), (*this)[0], (*this)[1]);
-  }
-};
-
 struct Block : EncoderBlock {
   Block(std::int64_t heads, std::vector<Parameter> parameters)
       : EncoderBlock(std::move(parameters), {0, 6, 8, 10}, 1e-6), heads_(heads) {}
@@ -99,30 +86,24 @@ struct Resampler : ParameterLayer {
     const auto& p = *this;  // norm, kv, proj, queries
     const auto both = kernels::linear(kernels::layer_norm(rows, p[0], p[1], 1e-6), p[2], p[3]);
     const auto keys = both.chunk(2, 1)[0], values = both.chunk(2, 1)[1];
-    std::vector<at::Tensor> answers{values.narrow(0, 0, 0)};  // No pictures: no rows.
-    for (std::int64_t begin = 0; const auto length : batch.segments) {
+    const auto answer = [&](std::int64_t begin, std::int64_t length) {  // Of one picture.
       const auto scores = at::matmul(p[6], keys.narrow(0, begin, length).t());
       const auto shares = at::softmax(scores.div(std::sqrt(double(rows.size(1)))), 1);
-      answers.push_back(at::matmul(shares, values.narrow(0, begin, length)));
-      begin += length;
-    }
-    return kernels::linear(at::cat(answers), p[4], p[5]);
+      return at::matmul(shares, values.narrow(0, begin, length));
+    };
+    return kernels::linear(by_segment(batch.segments, values.narrow(0, 0, 0), answer), p[4], p[5]);
   }
 };
 
-std::unique_ptr<Layer> make(const ModuleConfig& module, int index, std::vector<Parameter> list) {
-  const auto& c = module.config.as<Config>();
-  if (index == 0) return std::make_unique<Embed>(std::move(list));
+std::unique_ptr<Layer> make(const Config& c, int index, std::vector<Parameter> list) {
+  if (index == 0) return std::make_unique<LinearLayer>(std::move(list));
   if (index > c.depth) return std::make_unique<Resampler>(std::move(list));
   return std::make_unique<Block>(c.heads, std::move(list));
 }
 
 Status register_all() {
-  Family family{"resampler", ModuleKind::encoder, Config{}};
-  family.fields = fields_of(fields), family.problems = asked(problems);
-  family.sizes = asked(sizes), family.media = asked(media);
-  family.describe = describe, family.works = works, family.make = make;
-  return register_family(std::move(family));
+  return register_family(encoder_family<Config>(
+      "resampler", {fields, sizes, media, describe, works, make, problems}));
 }
 
 }  // namespace

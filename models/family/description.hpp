@@ -52,6 +52,18 @@ struct ModuleDescription {
   std::int64_t output_width = 0;  ///< As in `ModuleSpec`; 0 for the llm, which hands on nothing.
 };
 
+/// Layers to be filled: MODULE.FIRST, `count` times MODULE.INNER.0 and so on, MODULE.LAST.
+inline std::vector<LayerDescription> surrounded_layers(const std::string& module,
+                                                       const std::string& first,
+                                                       const std::string& inner, std::int32_t count,
+                                                       const std::string& last) {
+  std::vector<LayerDescription> layers{{module + "." + first, {}}};
+  for (std::int32_t i = 0; i < count; ++i)
+    layers.push_back({module + "." + inner + "." + std::to_string(i), {}});
+  layers.push_back({module + "." + last, {}});
+  return layers;
+}
+
 /// The `weight` and `bias` of a linear layer [out, in], or of a norm (`out` only).
 void add_linear(LayerDescription& layer, const std::string& name, std::int64_t out, std::int64_t in,
                 TensorSplit split = {});
