@@ -1,15 +1,21 @@
 #!/usr/bin/python3
-"""Programs of the user's own: built against what is installed in an empty prefix, with the policy, or the family, that they
-register; trained, killed and started again like `troupe` itself.
+"""Programs of the user's own: built against what is installed in an empty prefix, with the policy that they register, or with an
+example linked in; trained, killed and started again like `troupe` itself.
 
     own_program.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
+
+Of the examples that are plug-ins each commit draws two (tests/support/drawn_cases.py); `scripts/test --thorough` runs all.
 """
 
 import subprocess
 import sys
 
-from plugins import EXAMPLE as FAMILY
+from observer_plugins import ObserverBench
+from own_losses import Mixture
 from plugins import ROOT, Bench, main, ran
+from policy_plugins import PolicyBench
+from teacher_plugins import Distill
+from tests.support.drawn_cases import drawn_here
 from tests.support.run_cases import expect
 
 EXAMPLE = ROOT / "examples" / "weaver"
@@ -19,8 +25,8 @@ project(own LANGUAGES CXX)
 find_package(troupe REQUIRED COMPONENTS engine)
 troupe_program(own main.cpp {others})
 """
-# The family of the example as its plug-in registers it, and a program that refuses to begin.
-WITH_FAMILY = """#include "app/program.hpp"
+# An example as its plug-in registers it, and a program that refuses to begin.
+WITH_EXAMPLE = """#include "app/program.hpp"
 extern "C" void troupe_plugin_register(troupe::Status* answer);
 int main(int count, char** words) {
   return troupe::run_program(count, words, [] {
@@ -40,6 +46,11 @@ int main(int count, char** words) {
   });
 }
 """
+
+
+# With the bench of its plug-in's own tests.
+EXAMPLES = {"resampler": Bench, "mixture": Mixture, "distill": Distill, "statistics": ObserverBench, "snake": PolicyBench}
+DRAWN = 2
 
 
 class ProgramBench(Bench):
@@ -62,6 +73,21 @@ class ProgramBench(Bench):
         return [word for word in super().words(library) if not str(word).startswith("plugins.")]
 
 
+def linked(bench, name):
+    """The bench of an example's plug-in, but for a program that has it linked in."""
+    class Linked(EXAMPLES[name]):
+        def __init__(self):
+            self.cmake, self.prefix, self.library, self.folder = bench.cmake, bench.prefix, None, bench.folder / f"with-{name}"
+            self.binary = bench.program(name, WITH_EXAMPLE, self.example / f"{name}.cpp")
+            self.folder.mkdir()
+            (self.folder / "data").symlink_to(bench.folder / "data")
+
+        def words(self, library=None):
+            return [*(word for word in super().words(library) if not str(word).startswith("plugins.")), "plugins.libraries=[]"]
+
+    return Linked()
+
+
 def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
     bench.survives("weaver")
 
@@ -80,12 +106,13 @@ def the_installed_program_does_not_know_what_another_one_registers(bench):
     expect(done.returncode == 2 and "'weaver' is not one of" in done.stderr, f"exit {done.returncode}: {done.stderr}")
 
 
-def a_family_is_linked_in_and_trains_over_two_stages_like_its_reference(bench):
-    own = bench.program("family", WITH_FAMILY, FAMILY / "resampler.cpp")
-    words = [FAMILY / "job.toml", *bench.words()[1:], "plugins.libraries=[]"]
-    for name, more in (("staged", []), ("whole", ["--reference"])):
-        ran([own, "train", *words, f"job.run_dir={bench.folder / name}", *more])
-    bench.equal("whole", "staged")
+def examples_that_are_linked_in_survive_on_stages_and_on_replicas_with_deferral(bench):
+    """A killed node and a resumed checkpoint in between, and equal to the program's own --reference. The policy is its own deferral."""
+    for name in drawn_here(EXAMPLES, DRAWN):
+        own = linked(bench, name)
+        ran(own.job("stages"))
+        own.equal(own.reference(), "stages")
+        own.survives("replicas", *([] if name == "snake" else ["balancer.policy=deferral"]))
 
 
 def a_program_that_cannot_register_says_why_and_runs_nothing(bench):
@@ -98,7 +125,7 @@ def a_program_that_cannot_register_says_why_and_runs_nothing(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference,
          a_new_program_passes_its_own_test_under_its_own_name, the_installed_program_does_not_know_what_another_one_registers,
-         a_family_is_linked_in_and_trains_over_two_stages_like_its_reference, a_program_that_cannot_register_says_why_and_runs_nothing]
+         examples_that_are_linked_in_survive_on_stages_and_on_replicas_with_deferral, a_program_that_cannot_register_says_why_and_runs_nothing]
 
 
 if __name__ == "__main__":
