@@ -1,5 +1,6 @@
 #include "engine/execution/parameter_shard.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -19,6 +20,37 @@ std::vector<state::AdamWState> fresh_states(const std::vector<models::Parameter*
   for (const auto* parameter : parameters)
     states.push_back(state::make_adamw_state(parameter->value));
   return states;
+}
+
+/// Masters and moments that there are.
+std::vector<at::Tensor*> fields_of(std::vector<state::AdamWState>& states) {
+  std::vector<at::Tensor*> fields;
+  for (state::AdamWState& own : states)
+    for (at::Tensor* tensor : {&own.master, &own.exp_avg, &own.exp_avg_sq})
+      if (tensor->defined() && tensor->numel() > 0) fields.push_back(tensor);
+  return fields;
+}
+
+/// Whether a tensor begins where another one of its block of memory ends, but for the numbers that
+/// bring it to a whole cache line. Nothing else lies there: all others begin at one too
+/// (engine/state/state_store).
+bool follows(const at::Tensor& before, const at::Tensor& tensor) {
+  constexpr std::int64_t kNumbers = 32;
+  const std::int64_t end = before.storage_offset() + before.numel();
+  const std::int64_t line = (end + kNumbers - 1) / kNumbers * kNumbers;
+  return before.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl() &&
+         before.scalar_type() == tensor.scalar_type() && before.is_contiguous() &&
+         tensor.is_contiguous() &&
+         (tensor.storage_offset() == end || tensor.storage_offset() == line);
+}
+
+/// The memory from the begin of one tensor to the end of another.
+at::Tensor flat_over(const at::Tensor& first, const at::Tensor& last) {
+  const std::vector<std::int64_t> strides{1};
+  const std::vector<std::int64_t> sizes{last.storage_offset() + last.numel() -
+                                        first.storage_offset()};
+  return at::empty({0}, first.options())
+      .set_(first.storage(), first.storage_offset(), sizes, strides);
 }
 
 }  // namespace
@@ -74,33 +106,39 @@ Bytes ParameterShard::optimizer_bytes() const {
 Bytes ParameterShard::fetch_state(Device& device) {
   TORCH_CHECK(!has_fetched_state(), "moments come that are on the device already");
   const c10::NoGradGuard no_grad;
-  const auto copy_of = [&](const at::Tensor& host) {
-    if (!host.defined()) return at::Tensor{};
+  in_host_ = optimizers_;
+  std::vector<at::Tensor*> fields = fields_of(optimizers_);
+  std::sort(fields.begin(), fields.end(), [](const at::Tensor* a, const at::Tensor* b) {
+    return std::pair(a->storage().unsafeGetStorageImpl(), a->storage_offset()) <
+           std::pair(b->storage().unsafeGetStorageImpl(), b->storage_offset());
+  });
+  for (auto begin = fields.begin(); begin != fields.end();) {
+    auto end = begin + 1;
+    while (end != fields.end() && follows(**(end - 1), **end)) ++end;
+    const at::Tensor host = flat_over(**begin, **(end - 1));
     at::Tensor copy = device.to_device(host);
     // On a CPU too the plan's copies are made, so that what they cost is measured.
-    return copy.is_same(host) ? host.clone() : copy;
-  };
-  std::vector<state::AdamWState> copies;
-  for (const state::AdamWState& own : optimizers_)
-    copies.push_back({copy_of(own.master), copy_of(own.exp_avg), copy_of(own.exp_avg_sq)});
-  in_host_ = std::exchange(optimizers_, std::move(copies));
+    if (copy.is_same(host)) copy = host.clone();
+    const std::int64_t first = (*begin)->storage_offset();
+    for (; begin != end; ++begin) {
+      at::Tensor& own = **begin;
+      own = copy.as_strided(own.sizes(), own.strides(), own.storage_offset() - first);
+    }
+    runs_.push_back({host, std::move(copy)});
+  }
   return optimizer_bytes();
 }
 
 Bytes ParameterShard::offload_state(Device& device) {
   TORCH_CHECK(has_fetched_state(), "moments go to host memory that have not come");
   const c10::NoGradGuard no_grad;
-  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
-    const state::AdamWState& copy = optimizers_[i];
-    if (copy.master.defined()) device.write_to_host(copy.master, in_host_[i].master);
-    device.write_to_host(copy.exp_avg, in_host_[i].exp_avg);
-    device.write_to_host(copy.exp_avg_sq, in_host_[i].exp_avg_sq);
-  }
+  for (const Run& run : runs_) device.write_to_host(run.copy, run.host);
   forget_fetched_state();
   return optimizer_bytes();
 }
 
 void ParameterShard::forget_fetched_state() {
+  runs_.clear();
   if (has_fetched_state()) optimizers_ = std::exchange(in_host_, {});
 }
 

@@ -41,7 +41,9 @@ class ParameterShard {
   Bytes optimizer_bytes() const;  ///< Of masters and moments.
 
   /// In work, of masters and moments that lie in host memory: copies of them come to the device,
-  /// and stand in their place. Returns their bytes. Throws c10::Error where they have come already.
+  /// and stand in their place. What lies side by side there comes, and goes back, in one copy: in a
+  /// store a layer's moments, and its masters. Returns their bytes. Throws c10::Error where they
+  /// have come already.
   Bytes fetch_state(Device& device);
   /// In work: the copies go to where they came from, and are let go of. Returns their bytes. Throws
   /// c10::Error where there are none.
@@ -79,6 +81,11 @@ class ParameterShard {
   bool is_zero_ = true;  ///< `gradients_`, since the last update.
   std::vector<state::AdamWState> optimizers_;
   std::vector<state::AdamWState> in_host_;  ///< In whose place are copies; none: there are none.
+  /// A run of what lies side by side in host memory, and the copy of it, both flat.
+  struct Run {
+    at::Tensor host, copy;
+  };
+  std::vector<Run> runs_;  ///< While there are copies.
 };
 
 /// The parameters of `layer` that belong to this group: the tied one of its name, or the layer's

@@ -8,6 +8,11 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "engine/execution/device.hpp"
 
 namespace troupe::engine {
@@ -94,6 +99,72 @@ TEST_CASE("an update of moments that came is that of moments that are there", "[
     }
     // Seven elements; two moments, in bf16 with a master, of 4 bytes each.
     CHECK(away.optimizer_bytes() == Bytes{7 * (type == at::kDouble ? 16 : 12)});
+  }
+}
+
+/// A host that counts what comes and what goes.
+class CountingDevice final : public Device {
+ public:
+  int came = 0, went = 0;
+
+  std::shared_ptr<const Launch> launch(Work work, std::function<void()> on_done) override {
+    return host_->launch(std::move(work), std::move(on_done));
+  }
+  at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) override {
+    return host_->host_buffer(shape, dtype);
+  }
+  at::Tensor to_host(at::Tensor tensor) override { return host_->to_host(std::move(tensor)); }
+  void write_to_host(at::Tensor tensor, at::Tensor host) override {
+    ++went;
+    host_->write_to_host(std::move(tensor), std::move(host));
+  }
+  at::Tensor to_device(at::Tensor buffer) override {
+    ++came;
+    return host_->to_device(std::move(buffer));
+  }
+  void drop() override { host_->drop(); }
+  void wait() override { host_->wait(); }
+
+ private:
+  std::unique_ptr<Device> host_ = make_device({});
+};
+
+/// Both means of a parameter, as they lie in a store's buffer from a place on.
+state::AdamWState means_at(const at::Tensor& buffer, std::int64_t begin, const at::Tensor& like) {
+  const at::Tensor first = buffer.narrow(0, begin, like.numel());
+  const at::Tensor second = buffer.narrow(0, begin + like.numel(), like.numel());
+  return {{}, first.view(like.sizes()), second.view(like.sizes())};
+}
+
+TEST_CASE("moments of a layer come and go in one copy, and take nobody else along", "[engine]") {
+  for (const bool strangers : {false, true}) {
+    CAPTURE(strangers);
+    // The matrix from 0 on, the vector at the next line of 32 numbers, or the one behind that,
+    // where another group has what lies between.
+    auto parameters = two_parameters(at::kDouble), others = two_parameters(at::kDouble);
+    const at::Tensor buffer = at::zeros({96}, at::kDouble);
+    std::vector<models::Parameter*> pointers;
+    for (auto& parameter : parameters) pointers.push_back(&parameter);
+    ParameterShard away(pointers, {means_at(buffer, 0, parameters[0].value),
+                                   means_at(buffer, strangers ? 64 : 32, parameters[1].value)});
+    auto here = state_of(others);
+    CountingDevice device;
+    for (std::int64_t step = 1; step <= 2; ++step) {
+      for (ParameterShard* state : {&here, &away}) state->gradients().fill_(4);
+      CHECK(away.fetch_state(device) == Bytes{7 * 16});
+      if (strangers) buffer.narrow(0, 32, 5).fill_(step);  // Meanwhile they are updated.
+      here.update({}, step, 0.5, 1);
+      away.update({}, step, 0.5, 1);
+      CHECK(away.offload_state(device) == Bytes{7 * 16});
+      CHECK(away.hash() == here.hash());
+      for (std::size_t p = 0; p < 2; ++p) {
+        CHECK(at::equal(away.optimizers()[p].exp_avg, here.optimizers()[p].exp_avg));
+        CHECK(at::equal(away.optimizers()[p].exp_avg_sq, here.optimizers()[p].exp_avg_sq));
+      }
+      if (strangers) CHECK(at::equal(buffer.narrow(0, 32, 5), at::full({5}, step, at::kDouble)));
+    }
+    CHECK(device.came == 2 * (strangers ? 2 : 1));
+    CHECK(device.went == device.came);
   }
 }
 
