@@ -141,7 +141,7 @@ std::vector<Action> backward_order(const IterationPlan& plan) {
 
 std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
   const auto& model = plan.model;
-  const Json json = {
+  Json json = {
       {"epoch_number", epoch_number},
       {"modules", model_json(model)},
       {"tied", list_of(model.tied,
@@ -179,6 +179,7 @@ std::string plan_json(const ParallelPlan& plan, EpochNumber epoch_number) {
       {"groups", groups_json(plan)},
       {"standbys", standbys_json(plan)},
       {"leads", numbers(plan.leads)}};
+  if (model.sums != SumOrder::chain) json["sums"] = std::string(to_string(model.sums));
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -76,11 +76,12 @@ void check_holders(const ParallelPlan& plan, const ParameterGroup& group) {
       throw BadPlan("device " + std::to_string(device.value) + " holds '" + group.name + "' twice");
 }
 
-/// Plans of older runs say nothing of it: they add up in a chain.
-SumOrder read_order(const Json& group) {
-  const auto name = group.find("sum");
-  if (name == group.end()) return SumOrder::chain;
-  for (const SumOrder order : {SumOrder::chain, SumOrder::tree_by_node})
+/// Plans of older runs, and those whose job lets the layout choose, say nothing of it: a chain.
+SumOrder read_order(const Json& json, const char* key) {
+  const auto name = json.find(key);
+  if (name == json.end()) return SumOrder::chain;
+  for (const SumOrder order :
+       {SumOrder::chain, SumOrder::tree_by_node, SumOrder::nccl_chain, SumOrder::nccl})
     if (name->get<std::string>() == to_string(order)) return order;
   throw BadPlan("there is no sum in the order " + name->dump());
 }
@@ -135,6 +136,7 @@ ModelGraph read_model(const Json& json) {
     tied.splits = read_splits(entry);
     for (const auto& layer : entry.at("layers")) tied.layers.push_back(read_layer(model, layer));
   }
+  model.sums = read_order(json, "sums");
   return model;
 }
 
@@ -225,7 +227,7 @@ RecordedPlan read_plan(const Json& json) {
     for (const auto& holder : entry.at("holders"))
       group.holders.push_back(DeviceId{index_below(holder, plan.devices.size(), "device")});
     check_holders(plan, group);
-    group.order = read_order(entry);
+    group.order = read_order(entry, "sum");
     group.splits = splits_of(plan.model, group);
     group.standbys = static_cast<std::int32_t>(standby_devices(plan, group).size());
   }

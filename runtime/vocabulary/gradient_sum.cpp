@@ -1,5 +1,6 @@
 #include "runtime/vocabulary/gradient_sum.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/vocabulary/index.hpp"
@@ -62,6 +63,29 @@ void fill_roles(GroupSum& sum) {
   }
 }
 
+/// Each holder enters the call and takes the sum out of it; owners of chunks measure them.
+void fill_roles_of_call(GroupSum& sum) {
+  for (std::size_t c = 0; c < sum.chunks.size(); ++c)
+    sum.roles[at(sum.chunks[c].owner)].own_chunk = static_cast<std::int32_t>(c);
+  for (SumRole& role : sum.roles) role.sends = role.takes = true;
+}
+
+/// One with each other holder.
+std::vector<SumTransfer> transfers_of_call(const GroupSum& sum, std::int32_t place,
+                                           ActionKind kind) {
+  std::vector<SumTransfer> transfers;
+  for (const SumRole& role : sum.roles)
+    if (role.place != place) transfers.push_back({0, role.place, kind});
+  return transfers;
+}
+
+/// NCCL takes each GPU for one rank of a call, which has all that is added up.
+bool can_call(const ParallelPlan& plan, const ParameterGroup& group) {
+  return group.holders.size() > 1 &&
+         std::all_of(group.uses.begin(), group.uses.end(),
+                     [&](const ParameterUse& use) { return plan.at(use.stage).grid.tp == 1; });
+}
+
 }  // namespace
 
 bool SumRole::acts(ActionKind kind) const {
@@ -81,6 +105,9 @@ std::int32_t GroupSum::adder(std::size_t branch, std::size_t chunk) const {
 }
 
 std::vector<SumTransfer> GroupSum::sent(std::int32_t place, ActionKind kind) const {
+  if (is_call && kind == ActionKind::reduce_send)
+    return transfers_of_call(*this, place, ActionKind::reduce_receive);
+  if (is_call) return {};
   std::vector<SumTransfer> transfers;
   const std::size_t home = branch_of[at(place)];
   const SumBranch& branch = branches[home];
@@ -124,6 +151,9 @@ std::vector<SumTransfer> GroupSum::sent(std::int32_t place, ActionKind kind) con
 }
 
 std::vector<SumTransfer> GroupSum::taken(std::int32_t place, ActionKind kind) const {
+  if (is_call && kind == ActionKind::reduce_receive)
+    return transfers_of_call(*this, place, ActionKind::reduce_send);
+  if (is_call) return {};
   std::vector<SumTransfer> transfers;
   const std::size_t home = branch_of[at(place)];
   const SumBranch& branch = branches[home];
@@ -168,7 +198,8 @@ std::vector<SumTransfer> GroupSum::taken(std::int32_t place, ActionKind kind) co
 
 GroupSum plan_sum(const ParallelPlan& plan, GroupId id) {
   const ParameterGroup& group = plan.groups[id.index()];
-  GroupSum sum{sum_chunks(group, id), {}, branches_of(plan, group), {}, group.users()};
+  GroupSum sum{sum_chunks(group, id),  {}, branches_of(plan, group), {}, group.users(),
+               is_by_nccl(group.order)};
   std::vector<std::int32_t> places(plan.devices.size(), -1);
   for (const DeviceId& device : group.holders) {
     const auto place = static_cast<std::int32_t>(sum.roles.size());
@@ -189,6 +220,10 @@ GroupSum plan_sum(const ParallelPlan& plan, GroupId id) {
   sum.branch_of.resize(sum.roles.size());
   for (std::size_t b = 0; b < sum.branches.size(); ++b)
     for (const std::int32_t place : sum.branches[b].holders) sum.branch_of[at(place)] = b;
+  if (sum.is_call) {
+    fill_roles_of_call(sum);
+    return sum;
+  }
   for (std::size_t b = 0; b < sum.branches.size(); ++b) choose_adders(sum, id, b, sum.branches[b]);
   fill_roles(sum);
   return sum;
@@ -202,6 +237,7 @@ SumRole role_of(const GroupSum& sum, DeviceId device) {
 
 SumOrder sum_order(const ParallelPlan& plan, const ParameterGroup& group, GroupId id) {
   if (group.users() == 0) return SumOrder::chain;
+  if (is_by_nccl(plan.model.sums) && can_call(plan, group)) return plan.model.sums;
   struct Node {
     std::int64_t users = 0;
     std::int64_t owned = 0;  ///< Elements that holders here own.

@@ -71,6 +71,10 @@ struct SumTransfer {
 
 /// The actions of a sum in the order in which they stand in a list, and of their values. Each takes
 /// what earlier ones send, on any device: so no two of them wait for each other.
+///
+/// Where all holders call NCCL together (`is_by_nccl`) a sum has two of them at each holder, on
+/// standby or not: `reduce_send` enters the call, `reduce_receive` waits until it has ended. Calls
+/// that have two devices in common must be entered in the same order at both.
 inline constexpr std::array kSumActions{ActionKind::reduce_send, ActionKind::reduce_partial,
                                         ActionKind::reduce, ActionKind::reduce_relay,
                                         ActionKind::reduce_receive};
@@ -80,8 +84,8 @@ struct SumRole {
   std::int32_t place = -1;          ///< Among the holders; -1: of a device that is none of them.
   std::span<const DeviceId> ranks;  ///< The holder's devices; of the plan, which outlives it.
   std::vector<std::size_t> uses;    ///< Its own, added in this order first; indices into the uses.
-  bool sends = false;               ///< It gives gradients of its own to who adds them up.
-  bool takes = false;               ///< It gets sums that it does not hand on.
+  bool sends = false;     ///< It gives gradients of its own to who adds them up, or enters a call.
+  bool takes = false;     ///< It gets sums that it does not hand on, or all of a call's.
   std::int64_t adds = 0;  ///< Elements of the chunk that it owns, of all ranks; 0: it owns none.
   std::int64_t partials = 0;    ///< Elements that it adds up over its branch, for other owners.
   std::int64_t relays = 0;      ///< Elements whose sums it hands on in its branch.
@@ -100,12 +104,15 @@ struct GroupSum {
   std::vector<SumBranch> branches;     ///< In the order of their first holders.
   std::vector<std::size_t> branch_of;  ///< Parallel to the holders.
   std::int32_t users = 0;              ///< Holders that have gradients.
+  bool is_call = false;                ///< Of all holders to NCCL; chunks are for norms alone.
 
   /// Who adds a chunk up for a branch, and gets its sum there.
   std::int32_t adder(std::size_t branch, std::size_t chunk) const;
-  /// What a holder sends in one of its actions, by chunk. Nothing of itself to itself.
+  /// What a holder sends in one of its actions, by chunk. Nothing of itself to itself. In a call:
+  /// one for each other holder, whatever the chunk.
   std::vector<SumTransfer> sent(std::int32_t place, ActionKind kind) const;
-  /// What it takes from others in one of its actions: by chunk, then in the order of the sum.
+  /// What it takes from others in one of its actions: by chunk, then in the order of the sum. In a
+  /// call as above.
   std::vector<SumTransfer> taken(std::int32_t place, ActionKind kind) const;
 };
 
@@ -115,12 +122,13 @@ GroupSum plan_sum(const ParallelPlan& plan, GroupId id);
 /// The role of one device in it.
 SumRole role_of(const GroupSum& sum, DeviceId device);
 
-/// The order that a group of this plan should have: the tree where fewer elements go through the
-/// busiest node, either way, than in a chain; else the chain. Standby holders do not count, so that
-/// a job has the same bits with and without them; `ParameterGroup::order` is not looked at. A tree
-/// never moves more between two nodes than a chain: a node that sends a sum of its own sends it
-/// once instead of each holder's part, and gets a sum once instead of each holder. Cost: linear in
-/// holders.
+/// The order that a group of this plan should have: a call to NCCL where the job wants it
+/// (`ModelGraph::sums`), the group has several holders and each is one device; else the tree where
+/// fewer elements go through the busiest node, either way, than in a chain; else the chain. Standby
+/// holders do not count, so that a job has the same bits with and without them;
+/// `ParameterGroup::order` is not looked at. A tree never moves more between two nodes than a
+/// chain: a node that sends a sum of its own sends it once instead of each holder's part, and gets
+/// a sum once instead of each holder. Cost: linear in holders.
 SumOrder sum_order(const ParallelPlan& plan, const ParameterGroup& group, GroupId id);
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vocabulary/sum_order.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe {
@@ -133,6 +134,9 @@ struct TiedParameter {
 struct ModelGraph {
   std::vector<ModuleSpec> modules;
   std::vector<TiedParameter> tied;
+  /// How a job wants gradients added up: by NCCL, or by messages (`chain`; layouts may take trees).
+  /// What a layout makes of it stands in its groups.
+  SumOrder sums = SumOrder::chain;
 
   const ModuleSpec& at(ModuleId id) const { return modules[id.index()]; }  ///< REQUIRES: it is.
   /// The module of this name, or an invalid id.
@@ -146,7 +150,7 @@ struct ModelGraph {
   friend bool operator==(const ModelGraph&, const ModelGraph&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, ModelGraph& x) {
-    return f(x.modules, x.tied);
+    return f(x.modules, x.tied, x.sums);
   }
 };
 

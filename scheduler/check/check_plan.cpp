@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/check/call_order.hpp"
 #include "scheduler/check/delivery_check.hpp"
 #include "scheduler/check/message_check.hpp"
 #include "scheduler/check/parameter_check.hpp"
@@ -334,7 +335,7 @@ std::vector<Fault> check(const ParallelPlan& plan, const IterationPlan& iteratio
   }
   for (auto& fault : ListCheck(plan, iteration).faults()) faults.push_back(std::move(fault));
   for (auto& fault : parameter_faults(plan, iteration)) faults.push_back(std::move(fault));
-  return faults;
+  return faults.empty() ? call_order_faults(plan, iteration) : faults;
 }
 
 std::string describe(const ParallelPlan& plan, const Action& action) {

@@ -26,9 +26,9 @@ namespace troupe::scheduler {
 /// is fetched, both once; moments that are in host memory come before their update and go back
 /// behind it, of one group at a time; parameters of encoders that are in host memory are there
 /// while the llm computes, and on the device for their own stage; everything is there when it is
-/// needed; the blocking actions
-/// (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait for each other in a circle;
-/// and `max_in_flight` holds.
+/// needed; the blocking actions (`receive*`, `reduce*` except `reduce_send`, `commit`) cannot wait
+/// for each other in a circle, nor calls to NCCL, which a device runs in the order in which it
+/// enters them; and `max_in_flight` holds.
 ///
 /// What a fault makes wait is not reported again as a deadlock.
 ///

@@ -283,7 +283,7 @@ class Collector {
         for (SitedAction act : copies[static_cast<std::size_t>(role.place)]) {
           act.action.kind = kind;
           acts.insert(act);
-          add_own_waits(act, role, group, waits);
+          add_own_waits(act, role, sum.is_call, group, waits);
           for (const SumTransfer& from : transfers)
             for (SitedAction sent : copies[static_cast<std::size_t>(from.holder)]) {
               sent.action.kind = from.kind;
@@ -304,10 +304,13 @@ class Collector {
 
   /// What an action of a sum needs of its own list: gradients, and its uses added up, which the
   /// first action that adds or sends does.
-  void add_own_waits(const SitedAction& action, const SumRole& role, const ParameterGroup& group,
+  void add_own_waits(const SitedAction& action, const SumRole& role, bool is_call,
+                     const ParameterGroup& group,
                      std::vector<std::pair<SitedAction, SitedAction>>& waits) const {
     const ActionKind kind = action.action.kind;
-    if (kind == ActionKind::reduce_relay || kind == ActionKind::reduce_receive) return;
+    // The end of a call needs its own part of it; a sum of messages comes from others alone.
+    if (kind == ActionKind::reduce_relay || (kind == ActionKind::reduce_receive && !is_call))
+      return;
     for (const std::size_t use : role.uses)
       for (const auto& backward : backwards_of_[group.uses[use].stage.index()])
         if (backward.device == action.device) waits.emplace_back(action, backward);

@@ -1,12 +1,10 @@
 #include "scheduler/iteration/plan_iteration.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <map>
 #include <utility>
 
-#include "runtime/vocabulary/gradient_sum.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
 #include "scheduler/iteration/deliveries.hpp"
@@ -15,6 +13,7 @@
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/relays.hpp"
 #include "scheduler/iteration/schedules.hpp"
+#include "scheduler/iteration/sum_actions.hpp"
 #include "scheduler/iteration/update_actions.hpp"
 
 namespace troupe::scheduler {
@@ -208,87 +207,9 @@ void append_compute(const IterationGraph& graph, const DeliveryActions& deliveri
   append_relays(order.size());
 }
 
-bool makes_gradients(ActionKind kind) {
-  return kind == ActionKind::backward || kind == ActionKind::backward_input ||
-         kind == ActionKind::backward_weight;
-}
-
-/// Where in a device's list the gradients of a group are complete: behind the last backward of the
-/// stages that use it, and behind what that backward sends, which others wait for.
-std::size_t place_of_gradients(const ParameterGroup& group, const std::vector<std::size_t>& uses,
-                               const std::vector<Action>& list) {
-  const auto uses_group = [&](StageId stage) {
-    return std::any_of(uses.begin(), uses.end(),
-                       [&](std::size_t use) { return group.uses[use].stage == stage; });
-  };
-  std::size_t place = list.size();
-  while (place > 0 && !(makes_gradients(list[place - 1].kind) && uses_group(list[place - 1].stage)))
-    --place;
-  if (place == 0) return list.size();
-  while (place < list.size() && list[place].kind == ActionKind::send_gradient) ++place;
-  return place;
-}
-
-/// Gradients leave as soon as they are complete, beside the backwards that are left. Sums wait for
-/// others, so they come last, where no compute stands behind them, in the order of `kSumActions`.
-class SumActions {
- public:
-  SumActions(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions)
-      : plan_(plan), actions_(actions), early_(actions.size()), sent_(actions.size()) {
-    last_.fill(std::vector<std::vector<Action>>(actions.size()));
-  }
-
-  void append() {
-    for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-      const GroupId id{g};
-      // Rows of one grid may share a list, in which an action stands once for all of them.
-      for (const SumRole& role : plan_sum(plan_, id).roles)
-        for (const DeviceId lead : plan_.leads_of(role.ranks)) add(id, role, lead.index());
-    }
-    for (std::size_t d = 0; d < actions_.size(); ++d) merge(d);
-  }
-
- private:
-  void add(GroupId group, const SumRole& role, std::size_t d) {
-    Action action;
-    action.group = group;
-    if (!role.uses.empty())
-      action.stage = plan_.groups[group.index()].uses[role.uses.front()].stage;
-    for (std::size_t k = 1; k < kSumActions.size(); ++k) {
-      std::vector<Action>& list = last_[k - 1][d];
-      action.kind = kSumActions[k];
-      if (role.acts(action.kind) && (list.empty() || list.back().group != group))
-        list.push_back(action);
-    }
-    if (!role.sends || sent_[d] == group) return;
-    sent_[d] = group;
-    action.kind = ActionKind::reduce_send;
-    early_[d].emplace(place_of_gradients(plan_.groups[group.index()], role.uses, actions_[d]),
-                      action);
-  }
-
-  void merge(std::size_t d) {
-    std::vector<Action> list;
-    auto next = early_[d].begin();
-    for (std::size_t i = 0; i <= actions_[d].size(); ++i) {
-      for (; next != early_[d].end() && next->first == i; ++next) list.push_back(next->second);
-      if (i < actions_[d].size()) list.push_back(actions_[d][i]);
-    }
-    for (const auto& lists : last_) list.insert(list.end(), lists[d].begin(), lists[d].end());
-    actions_[d] = std::move(list);
-  }
-
-  const ParallelPlan& plan_;
-  std::vector<std::vector<Action>>& actions_;
-  std::vector<std::multimap<std::size_t, Action>> early_;
-  /// By kind of action, those that wait for others: lists per device.
-  std::array<std::vector<std::vector<Action>>, kSumActions.size() - 1> last_;
-  std::vector<GroupId> sent_;  // Per device: the last group whose gradients its list sends.
-};
-
 /// The end of the step on every device.
 void append_tail(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions) {
-  SumActions(plan, actions).append();
+  append_sums(plan, actions);
   for (std::size_t d = 0; d < actions.size(); ++d) {
     if (!plan.is_lead(DeviceId{d})) continue;
     Action commit;

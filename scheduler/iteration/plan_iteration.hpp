@@ -66,7 +66,8 @@ struct IterationInput {
 /// Where encoders offload, `offload` and `fetch` stand as offload_actions.hpp says.
 ///
 /// A group's `reduce_send` stands behind the last backward of the device's stages that use it (and
-/// what that backward sends), beside whatever compute is left. After its compute a device finishes
+/// what that backward sends), beside whatever compute is left; calls to NCCL are entered in one
+/// order everywhere (sum_actions.hpp). After its compute a device finishes
 /// the step: its `reduce_partial`s, its `reduce`s, its `reduce_relay`s, then its `reduce_receive`s,
 /// each in group order, `commit`, and the updates (update_actions.hpp). A device acts once for a
 /// group, however many uses it has (gradient_sum.hpp); what it does for one without a use names no

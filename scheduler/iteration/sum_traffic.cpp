@@ -51,7 +51,8 @@ LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
     for (const SumTransfer& transfer : sum_.sent(from.place, kind)) {
       const SumRole& to = sum_.roles[at(transfer.holder)];
       own[static_cast<std::size_t>(link_class(plan_, from.ranks, to.ranks))] +=
-          of_rank(sum_.chunks[transfer.chunk].size(), from.tp(), to.tp());
+          sum_.is_call ? 2 * share_of_call()
+                       : of_rank(sum_.chunks[transfer.chunk].size(), from.tp(), to.tp());
     }
     for (std::size_t link = 0; link < own.size(); ++link)
       most[link] = std::max(most[link], own[link]);
@@ -59,8 +60,14 @@ LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
   return most;
 }
 
+double SumTraffic::share_of_call() const {
+  return static_cast<double>(group_.elements) / static_cast<double>(sum_.roles.size());
+}
+
 SumTraffic::Added SumTraffic::added(DeviceId lead, ActionKind kind) const {
+  if (sum_.is_call) return {share_of_call(), static_cast<std::int32_t>(sum_.roles.size()) - 1};
   Added most;
+  if (kind == ActionKind::reduce_receive) return most;
   for (const Actor& actor : of(lead)) {
     const SumRole& role = sum_.roles[at(actor.place)];
     if (!role.acts(kind)) continue;

@@ -29,7 +29,8 @@ class SumTraffic {
   std::int32_t lists(ActionKind kind) const;
 
   /// What the list of `lead` sends in this action. Where holders of one list differ, that of the
-  /// one that sends most over a link. Cost: linear in what they send.
+  /// one that sends most over a link. Cost: linear in what they send. In a call to NCCL each holder
+  /// gives every other one its share of the elements, and later its share of the sum.
   LinkElements sent(DeviceId lead, ActionKind kind) const;
 
   /// Elements that each device of this list adds others to, and how many times to each of them.
@@ -37,10 +38,12 @@ class SumTraffic {
     double elements = 0;
     std::int32_t times = 0;
   };
-  /// In `reduce_partial` or `reduce`. Cost: linear in nodes.
+  /// In `reduce_partial` or `reduce`, or in `reduce_receive` of a call, where each holder adds up
+  /// a share. Cost: linear in nodes.
   Added added(DeviceId lead, ActionKind kind) const;
 
  private:
+  double share_of_call() const;
   /// Elements that each rank of a holder with `from` ranks sends to hand `elements` of the group to
   /// one with `to` ranks: what tensor parallelism splits goes once, the rest to each that keeps it.
   double of_rank(std::int64_t elements, std::int32_t from, std::int32_t to) const;

@@ -178,7 +178,6 @@ class Simulation {
     ready_.insert(ready_.end(), gathering.waiting.begin(), gathering.waiting.end());
     gathering.waiting.clear();
   }
-
   double bytes_of(std::int64_t elements) const {
     return static_cast<double>(elements) * costs_.bytes_per_element;
   }
@@ -225,7 +224,8 @@ class Simulation {
       case ActionKind::optimizer_step:
         return costs_.update_ms(action, DeviceId{index}) * noise(index);
       case ActionKind::reduce_partial:
-      case ActionKind::reduce: {
+      case ActionKind::reduce:
+      case ActionKind::reduce_receive: {
         const auto sum = groups_[action.group.index()].traffic.added(DeviceId{index}, action.kind);
         return sum.times *
                bytes_ms(sum.elements * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);

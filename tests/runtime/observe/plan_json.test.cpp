@@ -65,6 +65,16 @@ TEST_CASE("the order of a sum is read back; older plans say nothing of it and ar
   CHECK(parse_plan(json.dump()).value().plan == testing::example_plan());
 }
 
+TEST_CASE("sums by NCCL are read back, and so is that the job wants them", "[observe]") {
+  auto plan = testing::example_plan();
+  CHECK_FALSE(Json::parse(plan_json(plan, 3)).contains("sums"));
+  plan.model.sums = SumOrder::nccl;
+  plan.groups[0].order = SumOrder::nccl;
+  plan.groups[1].order = SumOrder::nccl_chain;
+  CHECK(Json::parse(plan_json(plan, 3))["sums"] == "nccl");
+  CHECK(parse_plan(plan_json(plan, 3)).value().plan == plan);
+}
+
 /// The example with a device on standby for its first group.
 ParallelPlan plan_with_standby() {
   auto plan = testing::example_plan();

@@ -282,6 +282,47 @@ TEST_CASE("in a tree a holder alone on its node sends to owners, one on standby 
   CHECK(sum.roles[5].takes);
 }
 
+TEST_CASE("in a call to NCCL all holders enter and take, and owners of chunks measure them",
+          "[vocabulary]") {
+  // Three holders and one on standby; 8192 elements are two chunks, of holders 0 and 1.
+  auto plan = plan_on({0, 0, 1, 1}, 8192, GroupId{0}, 1);
+  plan.groups[0].order = SumOrder::nccl;
+  const GroupSum sum = plan_sum(plan, GroupId{0});
+  using enum ActionKind;
+  using Transfers = std::vector<SumTransfer>;
+  REQUIRE(sum.is_call);
+  REQUIRE(sum.roles.size() == 4);
+  for (const SumRole& role : sum.roles) {
+    CAPTURE(role.place);
+    CHECK(role.sends);
+    CHECK(role.takes);
+    for (const ActionKind kind : {reduce_partial, reduce, reduce_relay})
+      CHECK_FALSE(role.acts(kind));
+    CHECK(role.own_chunk == (role.place < 2 ? role.place : -1));
+  }
+  CHECK(sum.sent(0, reduce_send) ==
+        Transfers{{0, 1, reduce_receive}, {0, 2, reduce_receive}, {0, 3, reduce_receive}});
+  CHECK(sum.taken(3, reduce_receive) ==
+        Transfers{{0, 0, reduce_send}, {0, 1, reduce_send}, {0, 2, reduce_send}});
+  CHECK(sum.sent(0, reduce).empty());
+  CHECK(sum.taken(0, reduce).empty());
+}
+
+TEST_CASE("NCCL is called where the job wants it and a group has several holders", "[vocabulary]") {
+  for (const SumOrder sums : {SumOrder::nccl_chain, SumOrder::nccl}) {
+    auto plan = plan_on({0, 0, 1, 1}, 40'000, GroupId{0});
+    plan.model.sums = sums;
+    CHECK(sum_order(plan, plan.groups[0], GroupId{0}) == sums);
+    // Each rank of a tensor-parallel holder has a part of the elements alone.
+    plan.stages.push_back({ReplicaId{0}, {}, {DeviceId{0}, DeviceId{1}}, {2, 1}});
+    plan.groups[0].uses.push_back({StageId{0}, {ModuleId{0}, 0}});
+    CHECK(sum_order(plan, plan.groups[0], GroupId{0}) == SumOrder::tree_by_node);
+    plan = plan_on({0}, 40'000, GroupId{0});
+    plan.model.sums = sums;
+    CHECK(sum_order(plan, plan.groups[0], GroupId{0}) == SumOrder::chain);
+  }
+}
+
 TEST_CASE("a tree is picked where holders share nodes and several nodes have some",
           "[vocabulary]") {
   const auto order = [](const std::vector<int>& nodes, std::int32_t standbys = 0) {
