@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "actors/link/exceptions.hpp"
@@ -70,6 +72,8 @@ Status build(Self self) {
   const engine::JobSetup& setup = state.resources->setup;
   const ParallelPlan& plan = state.configuration->plan;
   const DeviceId device = device_in(plan, state.slot);
+  if (auto opened = state.sums->open(plan, device, state.configuration->epoch_number); !opened.ok())
+    return opened;
   if (!device.valid()) return Done{};
   std::map<StageId, engine::StageProgram*> programs;
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
@@ -97,6 +101,7 @@ Status build(Self self) {
   };
   options.audience = &state.resources->audience;
   options.in_hand = state.in_hand.get();
+  options.calls = state.sums.get();
   // Others get state that this device gives away, in the step that begins meanwhile.
   options.may_update = [self] { return self->state.saver->may_change() && !self->state.transfer; };
   for (const auto& slow : setup.job.debug.slow_shapes)
@@ -159,6 +164,10 @@ void apply(Self self, const Configuration& configuration) {
                                         static_cast<std::uint64_t>(state.slot.node.value) * 1024 +
                                             static_cast<std::uint64_t>(state.slot.local_index),
                                         setup.job.cluster.threads_per_device, place.value()});
+    engine::NcclSumsOptions sums{place.value(), state.slot};
+    sums.sum = std::chrono::milliseconds(std::llround(1000 * cluster.sum_timeout_s));
+    state.sums = std::make_shared<engine::NcclSums>(*state.resources->transport, sums);
+    state.resources->losses.add(state.sums);
   }
   const Status given_up = give_up_step(state);
   save_what_waits(self);

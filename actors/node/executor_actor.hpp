@@ -12,6 +12,7 @@
 #include "actors/link/protocol.hpp"
 #include "engine/execution/device.hpp"
 #include "engine/execution/executor.hpp"
+#include "engine/execution/nccl_sums.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/work_in_hand.hpp"
@@ -27,6 +28,7 @@ namespace troupe::actors {
 /// What a node process shares among its actors. Outlives all of them.
 struct NodeResources {
   engine::JobSetup setup;
+  engine::LossListeners losses;  ///< Before the transport, whose thread calls them.
   std::unique_ptr<transport::Transport> transport;
   engine::SampleStore samples;
   std::shared_ptr<const data::Dataset> dataset;
@@ -55,11 +57,12 @@ struct ExecutorState {
   bool is_lacking = false;    ///< What the newest layout was to bring did not come.
   bool told_fetched = false;  ///< Of `next`.
   // Lifetime: the executor refers to the device, to the stages, to what the device keeps without
-  // one, and to the configuration's plan.
+  // one, to the sums, and to the configuration's plan.
   std::unique_ptr<engine::Device> device;
   std::unique_ptr<Configuration> configuration;
   std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
   engine::StandbyState standby;
+  std::shared_ptr<engine::NcclSums> sums;  ///< From layout to layout, as the device.
   std::unique_ptr<engine::Executor> executor;
   std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
   bool running = false;

@@ -139,6 +139,8 @@ void begin_job(Self self) {
     state.resources->logger.info(remark);
   const ParallelPlan* plan = &state.resources->plan;
   while (change_is_due(state)) plan = &state.resources->later[state.changes++];
+  if (const std::string remark = observe::sum_words(*plan); !remark.empty())
+    state.resources->logger.info(remark);
   if (nodes.size() < state.job.members.size()) return begin_with_few(self, *plan);
   auto change = plan_change(state, *plan, state.job.members.placed());
   if (!change.ok()) return fail(self, change.error());

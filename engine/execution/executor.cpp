@@ -137,8 +137,8 @@ Result<bool> Executor::is_ready(const Action& action) {
     case ActionKind::receive_content:
     case ActionKind::reduce_partial:
     case ActionKind::reduce:
-    case ActionKind::reduce_relay:
-    case ActionKind::reduce_receive: return mailbox_.arrived(arrivals_of(action));
+    case ActionKind::reduce_relay: return mailbox_.arrived(arrivals_of(action));
+    case ActionKind::reduce_receive: return has_sum(action);
     case ActionKind::commit: return is_decided();
     case ActionKind::fetch_state: return have_gone(ActionKind::offload_state);
     case ActionKind::evict_parameters:
@@ -205,9 +205,24 @@ void Executor::complete(const InFlight& done) {
   for (Shown& shown : outcome.shown)
     options_.audience->show(observed(*done.action, std::move(shown)));
   note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
+  if (done.action != nullptr) follow_sum(*done.action);
+}
+
+/// What of a group's sum begins when an action of it has completed.
+void Executor::follow_sum(const Action& action) {
+  const bool is_call = action.group.valid() && sums_.is_call(action.group);
+  if (is_call && action.kind == ActionKind::reduce_send)
+    options_.calls->enter(action.group, sums_.entered(action.group), wake_);
   // The sum is on its way; who waits for it need not wait for its norm.
-  if (done.action != nullptr && done.action->kind == ActionKind::reduce)
-    launch(nullptr, measure(done.action->group));
+  if (action.kind == ActionKind::reduce ||
+      (is_call && action.kind == ActionKind::reduce_receive && sums_.measures(action.group)))
+    launch(nullptr, measure(action.group));
+}
+
+/// Whether a sum is there that this device does not add up.
+Result<bool> Executor::has_sum(const Action& action) {
+  if (!sums_.is_call(action.group)) return mailbox_.arrived(arrivals_of(action));
+  return options_.calls->has_ended(action.group);
 }
 
 void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
@@ -296,6 +311,7 @@ Status Executor::end_work() {
       if (ended.ok() && !update.launch->status().ok()) ended = update.launch->status();
   }
   device_.drop();
+  if (options_.calls != nullptr) options_.calls->give_up();
   in_flight_.clear();
   if (options_.in_hand != nullptr) options_.in_hand->dropped();
   taken_.clear();

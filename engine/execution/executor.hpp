@@ -23,6 +23,7 @@
 #include "engine/execution/host_parameters.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/standby_state.hpp"
+#include "engine/execution/sum_calls.hpp"
 #include "engine/execution/tensor_mailbox.hpp"
 #include "engine/execution/work_in_hand.hpp"
 #include "engine/iteration/reports.hpp"
@@ -73,6 +74,9 @@ struct ExecutorOptions {
   observers::Audience* audience = nullptr;
   /// Who hears what it is in the middle of; none: nobody. Outlives the executor.
   WorkInHand* in_hand = nullptr;
+  /// Runs the sums that holders call for together; there where the plan has any (`is_by_nccl`).
+  /// Outlives the executor.
+  SumCalls* calls = nullptr;
 };
 
 class Executor : private Viewer {
@@ -98,8 +102,9 @@ class Executor : private Viewer {
   /// needed: every holder has its sums, and one that is lost then does not keep this device from
   /// finishing a step that was decided.
   ///
-  /// Errors: what a stage or the transport reports; internal: an exception of a stage, with stage,
-  /// step and samples. The iteration is then lost and `abandon` is the only legal call.
+  /// Errors: what a stage, the transport or a call for a sum reports; internal: an exception of a
+  /// stage, with stage, step and samples. The iteration is then lost and `abandon` is the only
+  /// legal call.
   Result<Progress> advance();
 
   /// The supervisor's word on this step; a second one is the same. REQUIRES: `advance` returned
@@ -153,6 +158,8 @@ class Executor : private Viewer {
   void launch(const Action* action, Work work);
   Status complete_launches();
   void complete(const InFlight& done);
+  void follow_sum(const Action& action);
+  Result<bool> has_sum(const Action& action);
   void note_times(const InFlight& done, std::int64_t cpu_ns);
   bool wants(ModuleId module, observers::Kind kind) const override;
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;

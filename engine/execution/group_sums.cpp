@@ -56,6 +56,7 @@ std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType
   std::vector<Arrival> arrivals;
   const auto& holders = plan_.groups[action.group.index()].holders;
   const Part& part = parts_[action.group.index()];
+  if (part.sum.is_call) return arrivals;
   for (const SumTransfer& from : part.sum.taken(part.role.place, action.kind)) {
     const bool is_sum = carries_sum(from.kind);
     arrivals.push_back(
@@ -91,8 +92,11 @@ at::Tensor GroupSums::chunk_of(GroupId id, std::size_t chunk) {
 
 std::vector<Parcel> GroupSums::send(GroupId id) {
   const Part& part = parts_[id.index()];
+  // What is added to -0 keeps its bits, also where it is -0.
+  if (part.sum.is_call && part.role.uses.empty()) sum_of(id).fill_(-0.0);
   add_up_uses(id);
   std::vector<Parcel> parcels;
+  if (part.sum.is_call) return parcels;
   for (const SumTransfer& to : part.sum.sent(part.role.place, ActionKind::reduce_send))
     parcels.push_back(parcel(id, TagKind::reduce, to, chunk_of(id, to.chunk)));
   return parcels;
@@ -169,6 +173,7 @@ std::vector<Parcel> GroupSums::relay(GroupId id, std::vector<at::Tensor> sums) {
 
 void GroupSums::receive(GroupId id, std::vector<at::Tensor> sums) {
   const Part& part = parts_[id.index()];
+  if (part.sum.is_call) return;  // It is there.
   Taken taken(std::move(sums));
   for (const SumTransfer& from : part.sum.taken(part.role.place, ActionKind::reduce_receive))
     chunk_of(id, from.chunk).copy_(taken.next());

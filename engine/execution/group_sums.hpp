@@ -29,6 +29,14 @@ class GroupSums {
   /// What an action of a group's sum takes from other devices; of `reduce_send` nothing.
   std::vector<Arrival> arrivals_of(const Action& action, at::ScalarType dtype) const;
 
+  /// Whether all holders of the group call for its sum together (sum_calls.hpp): then `send` makes
+  /// what the device enters, nothing is sent, and nothing arrives.
+  bool is_call(GroupId group) const { return parts_[group.index()].sum.is_call; }
+  /// What it enters, and what becomes the sum.
+  at::Tensor& entered(GroupId group) { return sum_of(group); }
+  /// Whether it has a chunk of a group's sum to measure.
+  bool measures(GroupId group) const { return parts_[group.index()].role.own_chunk >= 0; }
+
   /// This device's gradients of each chunk that others add up.
   std::vector<Parcel> send(GroupId group);
 

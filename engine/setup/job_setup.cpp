@@ -77,6 +77,13 @@ std::vector<Error> offload_problems(const job::Job& job) {
        "write \"moments\" or \"off\", or choose scheduler.schedule = \"three-phase\" or \"dip\""}};
 }
 
+/// In fp64, which is for parity, NCCL's own order would be off by more than rounding needs.
+SumOrder sums_of(const job::Job& job) {
+  if (job.cluster.sums == "messages") return SumOrder::chain;
+  const bool is_own_order = job.cluster.sums == "nccl" && job.train.dtype != Dtype::fp64;
+  return is_own_order ? SumOrder::nccl : SumOrder::nccl_chain;
+}
+
 data::DataOptions data_options(const job::Job& job) {
   data::DataOptions options;
   for (const auto& source : job.data.sources)
@@ -120,6 +127,7 @@ Result<JobSetup> prepare(const job::Job& job) {
   JobSetup setup;
   setup.job = job;
   setup.model = models::build_graph(job.modules).value();
+  setup.model.sums = sums_of(job);
   for (ModuleSpec& module : setup.model.modules) {
     const bool encodes = module.kind != ModuleKind::llm;
     module.moments_in_host = job.scheduler.offloads("moments") && encodes && !module.freeze;

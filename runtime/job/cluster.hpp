@@ -28,6 +28,10 @@ struct Cluster {
                                         ///< made for the job, which then listens on the loopback.
   std::string data_interface;           ///< Network interface for tensors; empty: UCX chooses.
   std::string transport = "ucx";        ///< The only one between processes.
+  std::string sums = "messages";        ///< Of gradients over holders: by messages of the
+                                        ///< transport, or by calls to NCCL, "nccl" or
+                                        ///< "nccl-chain", among devices of their own memory.
+  double sum_timeout_s = 120;           ///< A call to NCCL that takes longer hangs.
   double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
   double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.
   double heartbeat_timeout_s = 3;       ///< Silence after which a node, or the head, is lost.

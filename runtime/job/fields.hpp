@@ -112,6 +112,8 @@ void describe_cluster(V& v, S& x, const std::vector<std::string>& devices) {
   v.input_path("key", x.key);
   v.text("data_interface", x.data_interface);
   v.word("transport", x.transport, kTransports);
+  v.word("sums", x.sums, kSums);
+  v.number("sum_timeout_s", x.sum_timeout_s, kSeconds);
   v.number("join_timeout_s", x.join_timeout_s, kSeconds);
   v.number("heartbeat_interval_s", x.heartbeat_interval_s, kSeconds);
   v.number("heartbeat_timeout_s", x.heartbeat_timeout_s, kSeconds);

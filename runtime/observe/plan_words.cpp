@@ -38,6 +38,16 @@ std::string layout_words(const ParallelPlan& plan) {
          (plan.pipelines.size() == 1 && last == 1 ? " stage" : " stages");
 }
 
+std::string sum_words(const ParallelPlan& plan) {
+  const auto count = static_cast<std::size_t>(
+      std::count_if(plan.groups.begin(), plan.groups.end(),
+                    [](const ParameterGroup& group) { return group.order == SumOrder::nccl; }));
+  if (count == 0) return "";
+  return "NCCL adds up the gradients of " + counted(count, "layer") +
+         " in its own order: the last bits of a run depend on machines and layouts "
+         "(cluster.sums = \"nccl-chain\" gives those of messages)";
+}
+
 std::string stage_words(const ParallelPlan& plan, const Stage& stage) {
   std::string text;
   for (const LayerRun& run : stage.runs) {

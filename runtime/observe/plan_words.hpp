@@ -14,6 +14,10 @@ namespace troupe::observe {
 /// `3 replicas of vision+audio and 2 of llm in 6 stages`.
 std::string layout_words(const ParallelPlan& plan);
 
+/// What a user should know of a layout's sums: where NCCL chooses their order, that bits depend on
+/// it, and in how many groups. Empty where they follow from the layout.
+std::string sum_words(const ParallelPlan& plan);
+
 /// The runs of a stage: `vision 0-5, vision_projector, llm 0-1`.
 std::string stage_words(const ParallelPlan& plan, const Stage& stage);
 

@@ -50,6 +50,24 @@ TEST_CASE("encoders offload under schedules of phases alone", "[engine][errors]"
   }
 }
 
+TEST_CASE("NCCL chooses the order of sums but in fp64, or where the chain is asked for",
+          "[engine]") {
+  job::Job job = tiny_job();
+  const auto sums = [&](const char* asked, Dtype dtype) {
+    job.cluster.sums = asked;
+    job.train.dtype = dtype;
+    return prepare(job).value().model.sums;
+  };
+  CHECK(job.cluster.sums == "messages");
+  for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
+    CHECK(sums("messages", dtype) == SumOrder::chain);
+    CHECK(sums("nccl-chain", dtype) == SumOrder::nccl_chain);
+  }
+  CHECK(sums("nccl", Dtype::fp64) == SumOrder::nccl_chain);
+  CHECK(sums("nccl", Dtype::fp32) == SumOrder::nccl);
+  CHECK(sums("nccl", Dtype::bf16) == SumOrder::nccl);
+}
+
 TEST_CASE("moments of encoders may be in host memory under any schedule", "[engine][errors]") {
   job::Job job = tiny_job();
   const auto modules_in_host = [&] {

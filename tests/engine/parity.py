@@ -46,6 +46,7 @@ import parity_encoders
 import parity_exchange
 import parity_lengths
 import parity_matrix
+import parity_nccl
 import parity_offload
 import parity_recompute
 import parity_replicas
@@ -181,6 +182,7 @@ CASES = {
            ("offload-moments-bf16", parity_offload.CASES["offload-moments-bf16"], "all", 3),
            ("offload-moments-layouts", parity_offload.CASES["offload-moments-layouts"], "all", CHANGING_STEPS),
            ("layouts", [*CHANGING, "balancer.policy=auto", "scheduler.schedule=eager-zero-bubble"], "all", CHANGING_STEPS)]},
+    **{name: (overrides, "all", steps) for name, (overrides, steps) in parity_nccl.CASES.items()},
     "full-resolution": (FULL_RESOLUTION, "all", 2),
     "real-mini-fp64": (["train.dtype=fp64"], "real-mini", STEPS),
     "real-mini-fp32": (["train.dtype=fp32"], "real-mini", STEPS),
@@ -198,7 +200,7 @@ FAMILIES = {
     "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
     "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "offload": (list(parity_offload.CASES), 3), "replicas": (list(parity_replicas.CASES), 4),
     "sources-all": (list(parity_sources.CASES), 1), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
-    "boundary": (list(parity_boundary.CASES), 2),
+    "boundary": (list(parity_boundary.CASES), 2), "nccl": ([*parity_nccl.CASES, "nccl-own-order"], 2),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
 ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
@@ -246,7 +248,7 @@ class Bench:
 
     def place(self, overrides):
         """What says on which devices a job with these overrides trains."""
-        return device_words(self.binary, "apart" if APART in overrides else self.device)
+        return [*device_words(self.binary, "apart" if APART in overrides else self.device), *parity_nccl.words(self.binary, overrides)]
 
     def job(self, samples):
         """The job file, and the override that names its data."""
@@ -465,8 +467,21 @@ def run_index(bench):
     return f"{parity_lengths.counts(second)[1]} lengths from the index"
 
 
+def run_nccl_own_order(bench):
+    """In NCCL's own order sums are off by rounding alone, and the log says so."""
+    case = Case(bench, "nccl-own-order", ["train.dtype=fp32", parity_nccl.OWN], "all", SHORT)
+    case.measure_layers()
+    run = case.train("pipelined")
+    if faults := parity_nccl.faults_of_calls(run, "nccl"):
+        raise Failure("\n".join(faults))
+    if "in its own order" not in (run / "train.log").read_text(encoding="utf-8"):
+        raise Failure("the log does not say that NCCL orders the sums")
+    check_audit(run, SHORT, BATCH)
+    return check_against_oracle(case, run)
+
+
 ALONE = {"zero-bubble": run_zero_bubble, "index": run_index, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node,
-         "dealing": run_dealing, "damaged": run_damaged}
+         "dealing": run_dealing, "damaged": run_damaged, "nccl-own-order": run_nccl_own_order}
 
 
 def check_against_oracle(case, pipelined):
@@ -514,6 +529,8 @@ def run_case(bench, name, steps):
     if name in STANDBY and (faults := faults_of_standby(pipelined, overrides)):
         raise Failure("\n".join(faults))
     if name in parity_trees.CASES and (faults := parity_trees.faults_of_trees(pipelined, name)):
+        raise Failure("\n".join(faults))
+    if name in parity_nccl.CASES and (faults := parity_nccl.faults_of_calls(pipelined)):
         raise Failure("\n".join(faults))
     if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
         raise Failure("\n".join(faults))
@@ -575,7 +592,7 @@ def policy_of(name):
 def check_lists(binary, names):
     """Ends the test where a case has an unknown name, or where the program has a policy that nothing here runs."""
     for name in names:
-        if name not in ALWAYS and name not in CASES and name not in parity_matrix.all_cases():
+        if name not in ALWAYS and name not in CASES and name not in ALONE and name not in parity_matrix.all_cases():
             sys.exit(f"no case is called '{name}' (known: {', '.join([*FAMILIES, *ALWAYS, *CASES])}, or POLICY/SCHEDULE/FREEZING)")
     schema = subprocess.run([str(binary), "solve", "--schema", "simulate"], capture_output=True, text=True, timeout=60,
                             check=True).stdout
@@ -592,7 +609,8 @@ def chosen_cases(arguments):
         return [(name, STEPS) for name in arguments.cases or parity_matrix.all_cases()]
     cases = [(name, SHORT) for word in arguments.cases for name in FAMILIES.get(word, ([word],))[0]]
     if not cases and arguments.slice is None:
-        skipped = "late-" if arguments.device != "cpu" else "apart-" if arguments.late is not None else "-"
+        # The fake NCCL reads host memory.
+        skipped = ("late-", "nccl-") if arguments.device != "cpu" else "apart-" if arguments.late is not None else "-"
         kinds = [drawn_here(names, number) for names, number in FAMILIES.values()]
         cases = [(name, SHORT_DEFERRING if policy_of(name) in DEFERRING else SHORT) for name in itertools.chain(ALWAYS, *kinds)
                  if not name.startswith(skipped)]
@@ -634,6 +652,7 @@ def main():
     check_lists(arguments.binary, [name for name, _ in cases])
     ledger = parity_matrix.Ledger(arguments.binary, pathlib.Path(arguments.matrix) if arguments.matrix else None)
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
+    parity_nccl.use_fake(arguments.binary, root)
     begin = time.monotonic()
     try:
         bench = Bench(arguments.binary, root, arguments.late, arguments.device)

@@ -153,7 +153,20 @@ void NcclGroup::add_gathering(Work& work, const ConstBuffer& piece,
   work.fuse(std::move(calls));
 }
 
+Operation NcclGroup::begin_all_reduce(MutableBuffer data, Scalar scalar, Deadline deadline) {
+  if (data.bytes % size_of(scalar) != 0) {
+    return Operation(Error{
+        Errc::invalid_argument,
+        std::to_string(data.bytes) + " bytes are no whole elements of " + name_of(scalar), "", ""});
+  }
+  return begin_sum(data, scalar, deadline);
+}
+
 Status NcclGroup::sum_everywhere(MutableBuffer data, Scalar scalar, Deadline deadline) {
+  return begin_sum(data, scalar, deadline).wait(deadline + kGrace);
+}
+
+Operation NcclGroup::begin_sum(const MutableBuffer& data, Scalar scalar, Deadline deadline) {
   const auto count = data.bytes / size_of(scalar);
   Work work(*this);
   work.keep->push_back(data.owner);
@@ -167,12 +180,12 @@ Status NcclGroup::sum_everywhere(MutableBuffer data, Scalar scalar, Deadline dea
     const auto starts = starts_of(times(counts, size_of(scalar)));
     const auto own = static_cast<std::size_t>(rank());
     auto status = add_shard_sum(work, as_const(data), starts, scalar, at(data, starts[own]));
-    if (!status) return status;
+    if (!status) return Operation(status);
     const auto shard = slice(as_const(data), starts[own], starts[own + 1] - starts[own]);
     add_gathering(work, shard, starts, data);
   }
-  return run("all-reduce of " + std::to_string(count) + " " + name_of(scalar), std::move(work),
-             deadline);
+  return launch("all-reduce of " + std::to_string(count) + " " + name_of(scalar), std::move(work),
+                deadline);
 }
 
 Status NcclGroup::sum_in_shards(ConstBuffer input, std::span<const std::size_t> counts,
@@ -290,6 +303,8 @@ void NcclGroup::lose(Peer peer, const Error& why) {
                         "", ""});
   }
 }
+
+void NcclGroup::end(const Error& why) { communicator_->end(why); }
 
 Status NcclGroup::close(Deadline deadline) { return communicator_->close(deadline); }
 

@@ -76,6 +76,10 @@ class NcclGroup final : public Collectives {
   static Made rebuild(std::unique_ptr<NcclGroup> old, std::vector<Peer> members, std::int32_t rank,
                       EpochNumber generation, Deadline deadline);
 
+  /// The same, and the later group is otherwise as `options` say: it may have another name, number
+  /// and order of sums. Its generation must be later than that of `old`. Errors: as `rebuild`.
+  static Made succeed(std::unique_ptr<NcclGroup> old, NcclGroupOptions options, Deadline deadline);
+
   /// Splits off smaller groups: all ranks call it; those of one `color` (>= 0) form a group in the
   /// order of their ranks, those without one get null.
   /// Errors: as `create`; the group itself is broken afterwards.
@@ -84,6 +88,10 @@ class NcclGroup final : public Collectives {
 
   /// Gives NCCL's work up at once.
   ~NcclGroup() override;
+
+  /// `all_reduce` that does not wait: `data` are the sum when the operation has ended well, and are
+  /// held until NCCL has let go of them however it ends. Errors: as `all_reduce`.
+  Operation begin_all_reduce(MutableBuffer data, Scalar scalar, Deadline deadline);
 
   /// Sends and receives rows, all of them together, so that ranks that exchange rows cannot wait
   /// for each other in a circle. Those between two ranks match in the order of the calls and lists.
@@ -95,6 +103,9 @@ class NcclGroup final : public Collectives {
   /// A member's node is lost: ends whatever is under way here, instead of at its deadline. From any
   /// thread, also the transport's. Nodes that are no members are ignored.
   void lose(Peer peer, const Error& why);
+
+  /// Ends whatever is under way here, and the group with it. What is left is its successor.
+  void end(const Error& why);
 
   /// Ends a group that all ranks end in order. Errors: timed_out: NCCL does not let go of it.
   Status close(Deadline deadline);
@@ -126,6 +137,7 @@ class NcclGroup final : public Collectives {
                        Scalar scalar, std::byte* output);
   void add_gathering(Work& work, const ConstBuffer& piece, std::span<const std::size_t> starts,
                      const MutableBuffer& output);
+  Operation begin_sum(const MutableBuffer& data, Scalar scalar, Deadline deadline);
   Operation launch(std::string what, Work work, Deadline deadline);
   Status run(std::string what, Work work, Deadline deadline);
 

@@ -232,6 +232,16 @@ NcclGroup::Made NcclGroup::create(Transport& transport, std::shared_ptr<NcclCont
 
 NcclGroup::Made NcclGroup::rebuild(std::unique_ptr<NcclGroup> old, std::vector<Peer> members,
                                    std::int32_t rank, EpochNumber generation, Deadline deadline) {
+  auto options = old->options_;
+  options.members = std::move(members);
+  options.rank = rank;
+  options.generation = generation;
+  return succeed(std::move(old), std::move(options), deadline);
+}
+
+NcclGroup::Made NcclGroup::succeed(std::unique_ptr<NcclGroup> old, NcclGroupOptions options,
+                                   Deadline deadline) {
+  const EpochNumber generation = options.generation;
   if (generation <= old->options_.generation) {
     return Error{Errc::invalid_argument,
                  "the NCCL group '" + old->options_.name + "' of generation " +
@@ -241,10 +251,6 @@ NcclGroup::Made NcclGroup::rebuild(std::unique_ptr<NcclGroup> old, std::vector<P
   }
   Past past{old->communicator_, old->options_.generation, old->options_.group_id, old->rank(),
             old->size()};
-  auto options = old->options_;
-  options.members = std::move(members);
-  options.rank = rank;
-  options.generation = generation;
   auto& transport = *old->transport_;
   const auto context = old->context_;
   const auto stream = old->stream_;

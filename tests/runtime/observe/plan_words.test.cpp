@@ -19,6 +19,15 @@ TEST_CASE("a layout is told by its pipelines, or by the replicas of its groups",
         std::vector<std::string>{"vision.0", "llm.0.stage0", "llm.0.stage1", "vision.1", "llm.1"});
 }
 
+TEST_CASE("a layout whose sums NCCL orders says so", "[observe]") {
+  auto plan = testing::example_plan();
+  CHECK(sum_words(plan).empty());
+  for (auto& group : plan.groups) group.order = SumOrder::nccl_chain;
+  CHECK(sum_words(plan).empty());
+  plan.groups[0].order = SumOrder::nccl;
+  CHECK(sum_words(plan).starts_with("NCCL adds up the gradients of 1 layer in its own order"));
+}
+
 TEST_CASE("a stage is told by the runs of its layers", "[observe]") {
   auto plan = testing::example_plan();
   CHECK(stage_words(plan, plan.stages[0]) == "vision, projector");  // Of one layer each.

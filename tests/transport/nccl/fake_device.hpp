@@ -29,8 +29,6 @@ class FakeNccl {
   std::shared_ptr<NcclStream> stream(const std::string& device) const;
 
  private:
-  class Stream;
-
   std::shared_ptr<const NcclLibrary> library_;
   void (*script_)(const char*);
   int (*live_)();

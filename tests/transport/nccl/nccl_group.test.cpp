@@ -72,6 +72,61 @@ TEST_CASE("in rank order NCCL's groups give the bits of a group in host memory",
   CHECK(ranks.nccl().first_misuse() == "");
 }
 
+TEST_CASE("a sum may go on while its ranks do something else", "[transport][errors]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  // By hand: rank r brings r + 1, so the sum is 3. One thread enters both.
+  std::vector<std::shared_ptr<std::vector<float>>> data;
+  std::vector<Operation> sums;
+  for (std::size_t r = 0; r < 2; ++r) {
+    if (r == 1) CHECK_FALSE(sums.front().done());  // It cannot end before both have entered.
+    data.push_back(std::make_shared<std::vector<float>>(9000, static_cast<float>(r + 1)));
+    auto& own = *data.back();
+    sums.push_back(ranks[r].group->begin_all_reduce(
+        {own.data(), own.size() * sizeof(float), data.back()}, Scalar::fp32, within(kEnough)));
+  }
+  for (const auto& sum : sums) REQUIRE(sum.wait(within(kEnough)).ok());
+  for (const auto& own : data) CHECK(*own == std::vector<float>(9000, 3));
+  const auto odd = ranks[0].group->begin_all_reduce({data[0]->data(), 7, data[0]}, Scalar::fp32,
+                                                    within(kEnough));
+  REQUIRE(odd.done());
+  CHECK(odd.wait(within(kEnough)).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("a sum that was entered ends with its group", "[transport][errors]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  const auto data = std::make_shared<std::vector<float>>(9000, 1.0F);
+  const auto sum = ranks[0].group->begin_all_reduce(
+      {data->data(), data->size() * sizeof(float), data}, Scalar::fp32, within(kEnough));
+  ranks[0].group->end({Errc::cancelled, "its step was given up", {}, {}});
+  CHECK(sum.wait(within(kEnough)).error().code == Errc::cancelled);
+}
+
+TEST_CASE("a group's successor has the name and number that all its ranks give it", "[transport]") {
+  Ranks ranks(3);
+  require_open(ranks.open({0, 1, 2}, 1));
+  // Ranks that come from one group, and one that had none: they agree on what the new one is.
+  ranks[1].group.reset();
+  const auto opened = ranks.each({0, 1}, [&](std::size_t place) {
+    auto options = ranks.options;
+    options.name = "gradients of llm.layers.3";
+    options.group_id = 77;
+    options.members = {0, 1};
+    options.rank = static_cast<std::int32_t>(place);
+    options.generation = 2;
+    auto& rank = ranks[place];
+    auto made = rank.group ? NcclGroup::succeed(std::move(rank.group), options, within(kEnough))
+                           : NcclGroup::create(*rank.transport, rank.context, rank.stream, options,
+                                               within(kEnough));
+    if (!made) return Status(made.error());
+    rank.group = std::move(made).value();
+    return Status(Done{});
+  });
+  require_open(opened);
+  check_sums(ranks.sum({0, 1}, 5, 20000), expected_digest(5, 2, 9000));
+}
+
 TEST_CASE("NCCL's own order is taken where it is asked for, and said", "[transport]") {
   Ranks ranks(2);
   ranks.options.sums = NcclSums::as_nccl_likes;

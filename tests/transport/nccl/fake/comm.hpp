@@ -20,7 +20,7 @@ namespace fake_nccl {
 using Code = troupe::transport::nccl::Code;
 using Comm = troupe::transport::nccl::Comm;
 
-inline constexpr int kRanksMax = 4, kSplitsMax = 16;
+inline constexpr int kRanksMax = 8, kSplitsMax = 16;
 inline constexpr std::size_t kRingBytes = 1 << 16;
 
 /// Bytes from one rank to another. All zero is empty, so a new file needs no beginning.

@@ -1,0 +1,145 @@
+#include "engine/execution/device_stream.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+namespace troupe::engine {
+
+namespace {
+
+using transport::Scalar;
+
+at::ScalarType type_of(Scalar scalar) {
+  switch (scalar) {
+    case Scalar::fp32: return at::kFloat;
+    case Scalar::fp64: return at::kDouble;
+    case Scalar::bf16: return at::kBFloat16;
+    case Scalar::int64: return at::kLong;
+  }
+  return at::kByte;
+}
+
+Error failure(Errc code, const std::string& what, const std::exception& thrown) {
+  const auto* error = dynamic_cast<const c10::Error*>(&thrown);
+  const std::string words = error != nullptr ? error->what_without_backtrace() : thrown.what();
+  return {code, what + ": " + words.substr(0, words.find('\n')), {}, {}};
+}
+
+/// Runs `call`; what it throws as an error.
+template <class Call>
+auto guarded(Errc code, const std::string& what, Call call) -> Result<decltype(call())> {
+  try {
+    return call();
+  } catch (const std::exception& thrown) {
+    return failure(code, what, thrown);
+  }
+}
+
+/// As a tensor of the device; nobody frees it.
+at::Tensor view_of(const void* data, std::size_t count, Scalar scalar, c10::Device place) {
+  const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(count)};
+  return at::for_blob(const_cast<void*>(data), shape)
+      .options(at::TensorOptions().dtype(type_of(scalar)).device(place))
+      .target_device(place)
+      .make_tensor();
+}
+
+}  // namespace
+
+std::string visible_device(const std::string& visible, std::int32_t index) {
+  std::size_t begin = 0;
+  for (std::int32_t before = 0; before < index && begin != std::string::npos; ++before) {
+    begin = visible.find(',', begin);
+    if (begin != std::string::npos) ++begin;
+  }
+  if (visible.empty() || begin == std::string::npos) return std::to_string(index);
+  return visible.substr(begin, visible.find(',', begin) - begin);
+}
+
+Result<std::shared_ptr<transport::NcclStream>> DeviceStream::create(c10::Device place) {
+  using Made = std::shared_ptr<transport::NcclStream>;
+  return guarded(Errc::unavailable, "a stream for sums by NCCL cannot be made", [&]() -> Made {
+    const c10::impl::VirtualGuardImpl guard(place.type());
+    const c10::Stream stream = guard.getNewStream(place);
+    return Made(new DeviceStream(place, stream, guard.getStreamNativeHandle(stream)));
+  });
+}
+
+std::string DeviceStream::device() const {
+  std::array<char, 64> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const std::string own =
+      visible_device(visible != nullptr ? visible : "", static_cast<std::int32_t>(place_.index()));
+  // Of a longer text NCCL's meeting sees the beginning alone: what tells devices apart comes first.
+  return own + "@" + std::string(host.data());
+}
+
+Status DeviceStream::make_current() {
+  const auto done = guarded(Errc::internal, "the device failed", [&] {
+    c10::impl::VirtualGuardImpl(place_.type()).setDevice(place_);
+    return true;
+  });
+  return done.ok() ? Status(Done{}) : Status(done.error());
+}
+
+Result<std::uint64_t> DeviceStream::mark() {
+  return guarded(Errc::internal, "the device failed", [&] {
+    const std::lock_guard lock(mutex_);
+    c10::Event event(place_.type());
+    event.record(stream_);
+    marks_.emplace(++next_, std::move(event));
+    return next_;
+  });
+}
+
+Result<bool> DeviceStream::reached(std::uint64_t mark) {
+  return guarded(Errc::internal, "the device failed", [&] {
+    const std::lock_guard lock(mutex_);
+    const auto found = marks_.find(mark);
+    if (found == marks_.end()) return true;  // Of one behind it that was come to.
+    if (!found->second.query()) return false;
+    marks_.erase(marks_.begin(), std::next(found));
+    return true;
+  });
+}
+
+Result<std::shared_ptr<std::byte>> DeviceStream::allocate(std::size_t bytes) {
+  return guarded(Errc::infeasible, "there is no room on the device for a sum", [&] {
+    const auto size = static_cast<std::int64_t>(bytes);
+    auto tensor = std::make_shared<at::Tensor>(
+        at::empty({size}, at::TensorOptions().dtype(at::kByte).device(place_)));
+    // The default stream may still read what was in this place before.
+    c10::Event ready(place_.type());
+    ready.record(c10::impl::VirtualGuardImpl(place_.type()).getStream(place_));
+    ready.block(stream_);
+    auto* data = static_cast<std::byte*>(tensor->mutable_data_ptr());
+    return std::shared_ptr<std::byte>(std::move(tensor), data);
+  });
+}
+
+Status DeviceStream::launch_sum(std::vector<const void*> inputs, std::size_t count, Scalar scalar,
+                                void* output) {
+  const auto done = guarded(Errc::internal, "the device failed", [&] {
+    const c10::StreamGuard guard(stream_);
+    const auto wide = scalar == Scalar::bf16 ? at::kFloat : type_of(scalar);
+    // A tensor of its own, because the output is one of the inputs.
+    at::Tensor sum = view_of(inputs.front(), count, scalar, place_).to(wide, false, /*copy=*/true);
+    for (std::size_t i = 1; i < inputs.size(); ++i)
+      sum.add_(view_of(inputs[i], count, scalar, place_).to(wide));
+    view_of(output, count, scalar, place_).copy_(sum, true);
+    return true;
+  });
+  return done.ok() ? Status(Done{}) : Status(done.error());
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,257 @@
+// Sums of gradients by calls to the fake NCCL: devices of the tiny job in one process.
+
+#include "tests/engine/tiny_cluster.hpp"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/execution/device_stream.hpp"
+#include "engine/execution/nccl_sums.hpp"
+#include "scheduler/iteration/stage_graph.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/transport/nccl/fake_device.hpp"
+#include "tests/transport/nccl/fake_stream.hpp"
+#include "transport/nccl/nccl_streams.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+/// The fake library for this process's sums, until the end of a test.
+class Fake {
+ public:
+  Fake() : nccl_((set_up(folder_.path().string()), "fake_nccl")) {
+    nccl_.script("");
+    transport::register_nccl_streams("cpu", [](std::int32_t node, std::int32_t index) {
+      return Result(transport::testing::fake_stream(
+          transport::testing::FakeNccl::file(),
+          "gpu " + std::to_string(node) + "." + std::to_string(index)));
+    });
+  }
+  ~Fake() {
+    transport::register_nccl_streams("cpu", {});
+    unsetenv("TROUPE_NCCL_LIBRARY");
+  }
+  Fake(const Fake&) = delete;
+  Fake& operator=(const Fake&) = delete;
+
+  transport::testing::FakeNccl& operator*() { return nccl_; }
+
+ private:
+  static void set_up(const std::string& folder) {
+    setenv("FAKE_NCCL_FOLDER", folder.c_str(), 1);
+    setenv("TROUPE_NCCL_LIBRARY", transport::testing::FakeNccl::file().c_str(), 1);
+  }
+
+  troupe::testing::ScratchFolder folder_;
+  transport::testing::FakeNccl nccl_;
+};
+
+job::Job late_job() {
+  job::Job job = tiny_job();
+  job.debug.delayed_device_ms = 0.1;  // So that the loop around the devices leaves NCCL time.
+  return job;
+}
+
+/// The tiny job's cluster whose sums are calls.
+struct CallingCluster {
+  std::vector<std::shared_ptr<NcclSums>> sums;  // Outlives the executors.
+  std::unique_ptr<Cluster> cluster;
+  ParallelPlan plan;
+
+  explicit CallingCluster(SumOrder order,
+                          std::chrono::milliseconds limit = std::chrono::seconds(20))
+      : CallingCluster(order, limit, {}) {}
+
+  CallingCluster(SumOrder order, std::chrono::milliseconds limit, std::vector<Standby> standbys) {
+    std::vector<transport::Transport*> transports;
+    cluster = std::make_unique<Cluster>(
+        late_job(), std::vector<SlowRows>{},
+        [&](ExecutorOptions& options) {
+          const auto d = options.device.index();
+          NcclSumsOptions own{c10::kCPU, {NodeId{d}, 0}};
+          own.sum = limit;
+          own.limits = transport::testing::short_limits();
+          sums.push_back(std::make_shared<NcclSums>(*transports[d], own));
+          options.calls = sums.back().get();
+        },
+        [&](ParallelPlan made) {
+          made.model.sums = order;
+          made.standbys = standbys;
+          scheduler::complete(made);
+          plan = made;
+          return made;
+        },
+        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
+  }
+
+  /// Opens the groups of a generation at all devices at once.
+  std::vector<Status> open(EpochNumber generation) {
+    std::vector<std::future<Status>> running;
+    for (std::size_t d = 0; d < sums.size(); ++d)
+      running.push_back(std::async(std::launch::async, [this, d, generation] {
+        return sums[d]->open(plan, DeviceId{d}, generation);
+      }));
+    std::vector<Status> opened;
+    for (auto& one : running) opened.push_back(one.get());
+    return opened;
+  }
+  void require_open(EpochNumber generation) {
+    for (const Status& status : open(generation)) {
+      INFO((status.ok() ? "" : status.error().message));
+      REQUIRE(status.ok());
+    }
+  }
+};
+
+bool are_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!at::equal(a[i], b[i])) return false;
+  return true;
+}
+
+TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engine]") {
+  Fake fake;
+  Cluster messages(late_job());
+  CallingCluster calls(SumOrder::nccl_chain);
+  REQUIRE(std::ranges::any_of(calls.plan.groups, [](const ParameterGroup& group) {
+    return group.order == SumOrder::nccl_chain;
+  }));
+  calls.require_open(1);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    messages.train(step);
+    calls.cluster->train(step);
+  }
+  CHECK(are_equal(messages.parameters(), calls.cluster->parameters()));
+  CHECK((*fake).calls("send") > 0);
+  CHECK((*fake).calls("all_reduce") == 0);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("in NCCL's own order all holders agree", "[engine]") {
+  Fake fake;
+  CallingCluster calls(SumOrder::nccl);
+  calls.require_open(1);
+  const int before = (*fake).calls("all_reduce");
+  calls.cluster->train(0);
+  CHECK((*fake).calls("all_reduce") > before);
+  std::map<GroupId, std::uint64_t> hashes;
+  for (std::size_t device = 0; device < 4; ++device)
+    for (const auto& holder : calls.cluster->executor(device).take_report().hashes)
+      CHECK(hashes.emplace(holder.group, holder.hash).first->second == holder.hash);
+  CHECK(hashes.size() == calls.plan.groups.size());
+}
+
+TEST_CASE("who is on standby adds nothing to a call and gets its sum", "[engine]") {
+  Fake fake;
+  Cluster messages(late_job());
+  // Device 1 has the llm alone: it stands by for the vision encoder's first layer.
+  CallingCluster calls(SumOrder::nccl_chain, std::chrono::seconds(20),
+                       {{DeviceId{1}, {ModuleId{0}, 0}, {}}});
+  const auto kept = std::ranges::find_if(
+      calls.plan.groups, [](const ParameterGroup& group) { return group.standbys == 1; });
+  REQUIRE(kept != calls.plan.groups.end());
+  REQUIRE(is_by_nccl(kept->order));
+  const GroupId id{kept - calls.plan.groups.begin()};
+  calls.require_open(1);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    messages.train(step);
+    calls.cluster->train(step);
+  }
+  CHECK(are_equal(messages.parameters(), calls.cluster->parameters()));
+  CHECK(calls.cluster->standby(1).at(id).hash() == calls.cluster->state(id, 0).hash());
+}
+
+TEST_CASE("a call that hangs ends by its deadline with the group's name", "[engine][errors]") {
+  Fake fake;
+  CallingCluster calls(SumOrder::nccl, std::chrono::milliseconds(300));
+  calls.require_open(1);
+  (*fake).script("stall@launch");
+  calls.cluster->begin(0);
+  const Status ended = calls.cluster->advance_to(Progress::committing);
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::timed_out);
+  CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'gradients of "));
+  CHECK_THAT(ended.error().message, ContainsSubstring("of generation 1, rank "));
+
+  // The next generation opens its groups anew, and the step is trained after all.
+  for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
+  (*fake).script("");
+  calls.require_open(2);
+  calls.cluster->train(0);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("a lost node ends the calls in which it has a part, and no others", "[engine][errors]") {
+  Fake fake;
+  CallingCluster calls(SumOrder::nccl_chain);
+  calls.require_open(1);
+  // Devices 0 and 2 share the encoder; 1 and 3 some of the llm.
+  const auto group_of = [&](std::vector<DeviceId> holders) {
+    for (std::size_t g = 0; g < calls.plan.groups.size(); ++g)
+      if (calls.plan.groups[g].holders == holders) return GroupId{g};
+    return GroupId{};
+  };
+  const GroupId encoder = group_of({DeviceId{0}, DeviceId{2}});
+  const GroupId llm = group_of({DeviceId{1}, DeviceId{3}});
+  REQUIRE(encoder.valid());
+  REQUIRE(llm.valid());
+  const auto tensor = [] { return at::ones({100}, at::kDouble); };
+  std::promise<void> woken;
+  calls.sums[0]->enter(encoder, tensor(), [&] { woken.set_value(); });
+  calls.sums[1]->enter(llm, tensor(), [] {});
+  CHECK_FALSE(calls.sums[0]->has_ended(encoder).value());
+  for (std::size_t d = 0; d < 2; ++d)
+    calls.sums[d]->lose(2, {Errc::transport_failed, "its process ended", {}, {}});
+  woken.get_future().wait();
+  const auto ended = calls.sums[0]->has_ended(encoder);
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::transport_failed);
+  CHECK_THAT(ended.error().message, ContainsSubstring("has lost rank 1: its process ended"));
+  CHECK_FALSE(calls.sums[1]->has_ended(llm).value());
+}
+
+TEST_CASE("without GPUs or NCCL the fix says what to do instead", "[engine][errors]") {
+  Fake fake;
+  CallingCluster calls(SumOrder::nccl);
+  transport::register_nccl_streams("cpu", {});
+  for (const Status& status : calls.open(1)) {
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == Errc::unavailable);
+    CHECK(status.error().where == "cluster.sums");
+    CHECK_THAT(status.error().fix, ContainsSubstring("cluster.sums = \"messages\""));
+  }
+  setenv("TROUPE_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
+  CallingCluster without(SumOrder::nccl);
+  const auto opened = without.open(1);
+  CHECK(opened.front().error().code == Errc::unavailable);
+  CHECK(opened.front().error().where == "cluster.sums");
+}
+
+TEST_CASE("a layout without calls needs no NCCL", "[engine]") {
+  CallingCluster calls(SumOrder::chain);
+  setenv("TROUPE_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
+  calls.require_open(1);
+  unsetenv("TROUPE_NCCL_LIBRARY");
+}
+
+TEST_CASE("a GPU is named as the machine knows it", "[engine]") {
+  CHECK(visible_device("", 3) == "3");
+  CHECK(visible_device("4,6", 0) == "4");
+  CHECK(visible_device("4,6", 1) == "6");
+  CHECK(visible_device("GPU-5a,GPU-9", 0) == "GPU-5a");
+  CHECK(visible_device("4,6", 2) == "2");  // LibTorch would have found no such device.
+}
+
+}  // namespace
+}  // namespace troupe::engine
