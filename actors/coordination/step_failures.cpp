@@ -34,7 +34,10 @@ std::string sample_text(const Samples& samples) {
 /// What two of one step have in common that no other node would mend.
 bool repeats(const StepFailure& before, const StepFailure& now) {
   if (before.generation == now.generation) return false;
-  if (before.kind == FailureKind::unexplained || now.kind == FailureKind::unexplained) return false;
+  const auto may_be_chance = [](const StepFailure& failure) {
+    return failure.kind == FailureKind::unexplained || failure.kind == FailureKind::device;
+  };
+  if (may_be_chance(before) || may_be_chance(now)) return false;
   // An exception says what is wrong; where a process only ends, its samples must tell.
   const bool have_words = before.kind == FailureKind::thrown && now.kind == FailureKind::thrown;
   return have_words || !common(before.samples, now.samples).empty();

@@ -19,6 +19,7 @@ namespace troupe::actors {
 /// How much is known of a loss.
 enum class FailureKind : std::uint8_t {
   unexplained,  ///< The node is gone, and nobody knows why: its machine, a kill, or what it ran.
+  device,       ///< Its device failed, or what connects it with others, and the node said so.
   crashed,      ///< Its process ended by what it ran (`is_own_doing`).
   thrown,       ///< A stage threw, or does not return, and the node said so.
 };
@@ -51,7 +52,8 @@ class StepFailures {
   /// known of it. None: a loss like any other. Else why the job ends:
   /// - internal: stages threw in two generations of one step, or threw the same for a sample of
   ///   both; or nodes crashed in two generations of one step, and had a sample in common.
-  /// - transport_failed: nodes were lost in `kUnexplainedMax` generations of one step, however,
+  /// - transport_failed: nodes were lost in `kUnexplainedMax` generations of one step, however (a
+  ///   device that fails is no exception: another one may do better),
   ///   and all had a sample in common. Three machines may be lost so by chance, hence the code
   ///   with which a job goes on from its checkpoint.
   /// Losses of one generation count once: whatever ends two nodes at a time, no step came between.

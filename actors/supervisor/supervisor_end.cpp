@@ -288,11 +288,17 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   if (state.gathering || !state.job.members.takes_part(id) || !state.job.bears_losses())
     return node_failed(self, id, error);
   const std::string who = describe(state.job.members, id);
-  StepFailure failure{FailureKind::thrown, failed.step, failed.epoch_number, id};
+  StepFailure failure{failed.by_device ? FailureKind::device : FailureKind::thrown, failed.step,
+                      failed.epoch_number, id};
   failure.who = who;
   failure.said = error.message;
   failure.samples = {failed.samples.begin(), failed.samples.end()};
   failure.thrown = failed.thrown;
+  // Of what a device does beside its stages all of its samples are in question.
+  if (const auto whole = failed.by_device && failure.samples.empty()
+                             ? failure_at(state, id, FailureKind::device)
+                             : std::nullopt)
+    failure.samples = whole->samples;
   if (const auto again = state.failures.add(std::move(failure))) return fail(self, *again);
   if (!recover(self, id, who + " was lost: " + error.message).ok())
     return node_failed(self, id, error);

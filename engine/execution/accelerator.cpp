@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/execution/device_errors.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -94,6 +96,7 @@ void Accelerator::run(Piece& piece) {
     piece.event->record(c10::impl::VirtualGuardImpl(place_.type()).getStream(place_));
   } catch (const std::exception& thrown) {
     piece.status = failure(thrown);
+    piece.is_device_lost = is_device_lost(thrown);
   }
   piece.kept = std::exchange(kept_, {});
 }
@@ -114,7 +117,9 @@ void Accelerator::complete_pieces() {
       while (piece.event && !piece.event->query()) std::this_thread::sleep_for(kLook);
     } catch (const std::exception& thrown) {
       if (piece.status.ok()) piece.status = failure(thrown);
+      piece.is_device_lost = piece.is_device_lost || is_device_lost(thrown);
     }
+    const bool is_lost = piece.is_device_lost;
     const auto launch = std::move(piece.launch);
     const auto on_done = std::move(piece.on_done);
     Status status = std::move(piece.status);
@@ -122,7 +127,7 @@ void Accelerator::complete_pieces() {
     lock.lock();
     if (!status.ok() && !failed_) failed_ = status.error();
     lock.unlock();
-    launch->complete(std::move(status));
+    launch->complete(std::move(status), is_lost);
     lock.lock();
     is_completing_ = false;
     changed_.notify_all();

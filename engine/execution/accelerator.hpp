@@ -43,6 +43,7 @@ class Accelerator final : public Device {
     std::shared_ptr<Launch> launch;
     std::vector<at::Tensor> kept;     ///< What the device may still read or write.
     std::optional<c10::Event> event;  ///< Behind all that was launched; none where it failed.
+    bool is_device_lost = false;
     Status status = Done{};
   };
 

@@ -41,8 +41,9 @@ Status Launch::begin(const std::function<Status()>& work) {
   return status;
 }
 
-void Launch::complete(Status status) {
+void Launch::complete(Status status, bool is_device_lost) {
   status_ = std::move(status);
+  is_device_lost_ = is_device_lost;
   end_ns_ = observe::trace_now_ns();
   done_.store(true, std::memory_order_release);
 }

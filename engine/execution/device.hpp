@@ -28,18 +28,21 @@ class Launch {
   const Status& status() const { return status_; }
   std::int64_t end_ns() const { return end_ns_; }  ///< When it completed, by `trace_now_ns`.
   std::int64_t cpu_ns() const { return cpu_ns_; }  ///< Processor time that it took.
+  /// It failed because the device is lost to this process, whatever the work did.
+  bool is_device_lost() const { return is_device_lost_; }
 
   /// For devices: runs `work` and keeps what became of it.
   void run(const std::function<Status()>& work);
   /// For devices: the same, but what it put on its way has not completed yet.
   Status begin(const std::function<Status()>& work);
   /// For devices: it has completed with this. Once.
-  void complete(Status status);
+  void complete(Status status, bool is_device_lost = false);
 
  private:
   Status status_ = Done{};
   std::int64_t end_ns_ = 0;
   std::int64_t cpu_ns_ = 0;
+  bool is_device_lost_ = false;
   std::atomic<bool> done_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/execution/device_errors.hpp"
 #include "engine/execution/receive_bound.hpp"
 
 namespace troupe::engine {
@@ -158,6 +159,8 @@ void Executor::launch(const Action* action, Work work) {
         } catch (const c10::Error& error) {
           const std::string what = error.what_without_backtrace();
           if (!is_about_memory(what)) outcome->thrown = what;
+          outcome->is_device_lost = is_device_lost(error);
+          if (outcome->is_device_lost) return describe(action, what, kDeviceFix);
           return describe(action, "LibTorch: " + what, is_about_memory(what) ? kMemoryFix : "");
         } catch (const std::bad_alloc&) {
           return describe(action, "out of memory", kMemoryFix);
@@ -182,9 +185,12 @@ Status Executor::complete_launches() {
     in_flight_.pop_front();
     if (options_.in_hand != nullptr) options_.in_hand->taken();
     if (!done.launch->status().ok()) {
-      if (done.outcome->thrown)
-        thrown_ = failed_work(done.action, *done.outcome->thrown, done.launch->status().error());
-      return done.launch->status();
+      const Error& why = done.launch->status().error();
+      const bool is_lost = done.outcome->is_device_lost || done.launch->is_device_lost();
+      if (done.outcome->thrown || is_lost)
+        thrown_ = failed_work(done.action, done.outcome->thrown.value_or(why.message), why);
+      if (is_lost) thrown_->by_device = true;
+      return why;
     }
     complete(done);
   }
@@ -222,7 +228,13 @@ void Executor::follow_sum(const Action& action) {
 /// Whether a sum is there that this device does not add up.
 Result<bool> Executor::has_sum(const Action& action) {
   if (!sums_.is_call(action.group)) return mailbox_.arrived(arrivals_of(action));
-  return options_.calls->has_ended(action.group);
+  auto ended = options_.calls->has_ended(action.group);
+  // Nobody knows whose NCCL hangs: the device that says so first is done without.
+  if (!ended.ok() && ended.error().code == Errc::timed_out) {
+    thrown_ = failed_work(nullptr, ended.error().message, ended.error());
+    thrown_->by_device = true;
+  }
+  return ended;
 }
 
 void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {

@@ -120,7 +120,7 @@ class Executor : private Viewer {
   /// What the running iteration allows posted receives to hold.
   Bytes receive_bound() const { return mailbox_.bound(); }
   const Prepared& prepared() const { return prepared_; }
-  /// Why the iteration is lost, where a stage threw; moves it out.
+  /// Why the iteration is lost, where a stage threw or the device is lost; moves it out.
   std::optional<FailedWork> take_thrown() { return std::exchange(thrown_, std::nullopt); }
   /// Whether parameters are in host memory, so that nobody may read them. Not at `committing`.
   bool has_parameters_away() const { return !away_.empty(); }
@@ -144,6 +144,7 @@ class Executor : private Viewer {
     Bytes taken;                        ///< Of host memory, for good.
     std::vector<Shown> shown;           ///< In host memory.
     std::optional<std::string> thrown;  ///< By a stage, and not for want of memory.
+    bool is_device_lost = false;        ///< It says that of its device.
   };
   /// Work that was launched.
   struct InFlight {

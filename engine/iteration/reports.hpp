@@ -71,8 +71,9 @@ struct Prepared {
   }
 };
 
-/// A stage of one device threw, or never returns: its step is lost there, with nothing wrong
-/// elsewhere. Not where memory ran out, of which others would have no more with its work.
+/// A stage of one device threw, or never returns, or the device itself failed: its step is lost
+/// there, with nothing wrong elsewhere. Not where memory ran out, of which others would have no more
+/// with its work.
 struct FailedWork {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
@@ -80,10 +81,13 @@ struct FailedWork {
   std::string thrown = {};                ///< The first line of what the exception says; the same
                                           ///< words wherever a stage never returns.
   Error error = {};                       ///< The same with stage, step, device and samples.
+  /// By the device (an uncorrectable memory error, one that makes it unusable for the process), or
+  /// by what connects it with others: no word on what it computed.
+  bool by_device = false;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, FailedWork& x) {
-    return f(x.step, x.epoch_number, x.samples, x.thrown, x.error);
+    return f(x.step, x.epoch_number, x.samples, x.thrown, x.error, x.by_device);
   }
 };
 

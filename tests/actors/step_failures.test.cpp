@@ -118,6 +118,27 @@ TEST_CASE("machines that are lost by chance do not end a job", "[actors]") {
   SECTION("the same loss is told twice") { CHECK_FALSE(failures.add(gone(3, 2, {"a", "b"}))); }
 }
 
+TEST_CASE("a device that fails says nothing of what it computed", "[actors]") {
+  const auto device = [](int node, EpochNumber generation, Samples samples) {
+    return failure(FailureKind::device, node, generation, std::move(samples));
+  };
+  StepFailures failures;
+  CHECK_FALSE(failures.add(device(1, 1, {"a", "b"})));
+  CHECK_FALSE(failures.explain(NodeId{1}, "was killed by signal 6", SIGABRT));  // It knew better.
+  SECTION("another one of the same step may be chance") {
+    CHECK_FALSE(failures.add(device(2, 2, {"a"})));
+    // A third one is none: a kernel may do it.
+    const auto again = failures.add(device(3, 3, {"a"}));
+    REQUIRE(again);
+    CHECK(again->code == Errc::transport_failed);
+    CHECK(says(*again, "node 1: how 1 ended; node 2: how 2 ended; node 3: how 3 ended"));
+  }
+  SECTION("nor is a stage that throws beside it its repetition") {
+    CHECK_FALSE(failures.add(thrown(2, 2, {"a"})));
+    CHECK(failures.add(thrown(3, 3, {"a"})));
+  }
+}
+
 TEST_CASE("what a process runs is not to blame for every signal", "[actors]") {
   for (const int own : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) CHECK(is_own_doing(own));
   for (const int other : {0, SIGKILL, SIGTERM, SIGINT, SIGHUP}) CHECK_FALSE(is_own_doing(other));

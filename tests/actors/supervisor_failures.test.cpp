@@ -125,6 +125,40 @@ TEST_CASE("a node whose stage throws is lost, and told so", "[actors][recovery][
   }
 }
 
+TEST_CASE("devices that fail cost their nodes, and the step goes on elsewhere",
+          "[actors][recovery][errors]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  const auto fail_device = [&](std::size_t node, EpochNumber epoch) {
+    engine::FailedWork failed{1, epoch};
+    failed.error = {Errc::internal, "CUDA error: uncorrectable ECC error, in step 1", {}, "look"};
+    failed.by_device = true;
+    head.tell(NodeId{node}, failed);
+  };
+  const std::set<std::string> samples = failing.samples_at(1);
+  fail_device(1, 1);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  CHECK(says(head.seen[1].stops[0], "was lost: CUDA error: uncorrectable ECC error, in step 1"));
+  failing.begin_again(2, {0, 2, 3});
+  // An exception would be a repetition; a second broken device is none, even with the same samples.
+  const std::size_t heir = failing.heir_of(samples, {0, 2, 3});
+  std::set<std::string> both;
+  for (const std::string& id : failing.samples_at(heir))
+    if (samples.contains(id)) both.insert(id);
+  fail_device(heir, 2);
+  CHECK_FALSE(head.ended);
+  std::vector<std::size_t> left{0, 2, 3};
+  std::erase(left, heir);
+  failing.begin_again(3, left);
+  // The third one in a row with a sample of theirs: it is what they compute, or no chance.
+  const std::size_t last = failing.heir_of(both, left);
+  fail_device(last, 3);
+  head.leave(left);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "nodes were lost one after the other, each while it ran step 1"));
+}
+
 TEST_CASE("what a stage throws ends a job that cannot do without its node",
           "[actors][recovery][errors]") {
   FailingHead failing(one_pipeline);

@@ -24,7 +24,9 @@ OWN = r"""
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <c10/util/Exception.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand_like.h>
 #include "engine/execution/parameter_shard.hpp"
@@ -40,7 +42,7 @@ struct Throws final : StageFilter {
   Status backward(PartKey) override { throw std::runtime_error("of its own accord"); }
 };
 
-// Fails with the step's first sample, which one node has: in each process, or in the first one alone.
+// Fails with the step's first sample, which one node has: in each process, or in the first one alone, by itself or by its device.
 enum class Way { throws_once, crashes, hangs_once, hangs };
 struct Fails final : StageFilter {
   Fails(std::unique_ptr<StageProgram> inner, Way way, const StageRequest& request)
@@ -57,6 +59,8 @@ struct Fails final : StageFilter {
     if (std::FILE* made = std::fopen(std::getenv("OWN_LIST"), "wx")) {
       std::fclose(made);
       if (way == Way::hangs_once) for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+      if (std::getenv("OWN_STAGE") == std::string("device-once"))
+        throw c10::AcceleratorError({"launch", "kernel.cu", 1}, 214, "CUDA error: uncorrectable ECC error encountered");
       throw std::runtime_error("too tired");
     }
     return StageFilter::forward(part);
@@ -141,7 +145,7 @@ Made failing(const StageRequest& request) {
 Status register_all() {
   const std::string which = std::getenv("OWN_STAGE") ? std::getenv("OWN_STAGE") : "";
   if (which == "llms") return register_stage({"llms", {"llama"}, plain});
-  if (which == "throws-once") return register_stage({"throws-once", {"llama"}, failing<Way::throws_once>});
+  if (which == "throws-once" || which == "device-once") return register_stage({which, {"llama"}, failing<Way::throws_once>});
   if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<Way::crashes>});
   if (which == "hangs-once") return register_stage({"hangs-once", {"llama"}, failing<Way::hangs_once>});
   if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
@@ -223,6 +227,14 @@ def a_stage_that_fails_once_costs_a_node_and_no_more(bench):
     bench.equal("once-reference", "once")
 
 
+def a_device_that_fails_is_a_lost_node(bench):
+    (bench.folder / "list").unlink(missing_ok=True)
+    code, said = bench.own_job("device", "device-once", *bench.replicas, "cluster.fault_tolerance=1")
+    expect(code == 0, f"exit {code}\n{said[-1500:]}")
+    lost = [line["why"] for line in read_lines(bench.folder / "device" / "events.jsonl") if line["kind"] == "lost"]
+    expect(len(lost) == 1 and "was lost: CUDA error: uncorrectable ECC error encountered, in step 1" in lost[0], f"losses: {lost}")
+
+
 def a_stage_that_fails_again_ends_the_job_and_says_why(bench):
     for which, words in {"throws": ["step 1 fails again where it is trained again", "of its own accord, in step 1", "before that node"],
                          "crashes": ["both ended in step 1 for samples '", "was killed by signal 6"]}.items():
@@ -300,7 +312,8 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_names_what_is_no_number,
          a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
-         a_stage_that_fails_once_costs_a_node_and_no_more, a_stage_that_fails_again_ends_the_job_and_says_why,
+         a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
+         a_stage_that_fails_again_ends_the_job_and_says_why,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          a_check_names_the_promise_that_is_broken,
          a_new_stage_passes_its_own_test_under_its_own_name]

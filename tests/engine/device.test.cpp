@@ -303,12 +303,19 @@ TEST_CASE("what COMMIT has launched is completed although the step is given up",
   CHECK(equal(late.parameters(), whole.parameters()));
 }
 
+/// As LibTorch throws what CUDA says.
+[[noreturn]] void throw_on_device(int code, const std::string& words) {
+  throw c10::AcceleratorError({"launch", "kernel.cu", 1}, code, "CUDA error: " + words);
+}
+
 TEST_CASE("what a stage throws is an error that names stage, step and samples",
           "[engine][errors]") {
   const std::vector<std::pair<std::function<void()>, std::string>> throwers{
       {[] { throw std::runtime_error("no such row\nand a trace of calls"); }, "no such row, in"},
       {[] { throw std::bad_alloc(); }, "out of memory, in"},
       {[] { at::empty({2}, at::kFloat).view({3}); }, "LibTorch: shape '[3]' is invalid"},
+      {[] { throw_on_device(214, "uncorrectable ECC error encountered"); }, "CUDA error: uncorr"},
+      {[] { throw_on_device(9, "invalid configuration"); }, "LibTorch: CUDA error: invalid"},
       {[] { throw 7; }, "an exception of unknown type, in"}};
   for (const job::Job& job : {tiny_job(), late_job()})
     for (const auto& [thrower, words] : throwers) {
@@ -339,6 +346,7 @@ TEST_CASE("what a stage throws is an error that names stage, step and samples",
       if (thrown) {
         CHECK(thrown->step == 1);
         CHECK((thrown->error == ended.error()));
+        CHECK(thrown->by_device == words.starts_with("CUDA error: uncorr"));
         CHECK(ended.error().message.find(thrown->thrown + ", in step 1") != std::string::npos);
         REQUIRE_FALSE(thrown->samples.empty());
         for (const std::string& sample : thrown->samples) CHECK(sample.starts_with("s"));

@@ -184,6 +184,16 @@ TEST_CASE("a call that hangs ends by its deadline with the group's name", "[engi
   CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'gradients of "));
   CHECK_THAT(ended.error().message, ContainsSubstring("of generation 1, rank "));
 
+  // Who says so first counts as lost, by no fault of what it computed.
+  int told = 0;
+  for (std::size_t d = 0; d < 4; ++d)
+    if (const auto lost = calls.cluster->executor(d).take_thrown()) {
+      ++told;
+      CHECK(lost->by_device);
+      CHECK((lost->error == ended.error()));
+    }
+  CHECK(told == 1);
+
   // The next generation opens its groups anew, and the step is trained after all.
   for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
   (*fake).script("");

@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / 
 
 from parity_data import UnevenData  # noqa: E402
 from parity_layouts import BOTH, LLM_CUT, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
+import parity_nccl  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
@@ -62,11 +63,12 @@ def pipelines(*nodes):
 class Job:
     """A running job."""
 
-    def __init__(self, bench, name, words, steps):
+    def __init__(self, bench, name, words, steps, environment=None):
         self.bench, self.run = bench, bench.folder / name
         self.process = subprocess.Popen(
             [str(bench.binary), "train", str(JOB), *bench.job, FP64, f"train.steps={steps}", f"job.run_dir={self.run}", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
         self.nodes = []
 
     def steps(self):
@@ -138,8 +140,14 @@ class Bench:
             self.references[tuple(model), steps] = run
         return self.references[tuple(model), steps]
 
-    def start(self, name, *words, steps=STEPS):
-        return Job(self, name, [*(self.on(self.device) if self.device != "cpu" else []), *words], steps)
+    def start(self, name, *words, steps=STEPS, environment=None):
+        return Job(self, name, [*(self.on(self.device) if self.device != "cpu" else []), *words], steps, environment)
+
+    def start_by_nccl(self, name, *words, steps=STEPS, **environment):
+        """A job whose sums are calls to the fake NCCL."""
+        parity_nccl.use_fake(self.binary, self.folder, environment)
+        words = [*words, parity_nccl.CHAIN, *parity_nccl.words(self.binary, [parity_nccl.CHAIN])]
+        return self.start(name, *words, steps=steps, environment=environment)
 
     def check(self, job, model=(), steps=STEPS):
         """The run equals the reference, each sample was trained once, each loss is told."""
@@ -245,6 +253,36 @@ def standby_holders_take_over(bench):
         expect(len(events) == len(nodes) - 1, f"events: {events}")
         expect([event["tolerance_left"] for event in events] == list(range(len(nodes) - 2, -1, -1)), f"events: {events}")
         expect(events[-1]["copy_bytes"] == 0, f"the last node had not everything: {events}")
+
+
+def nodes_are_lost_amid_sums_by_nccl(bench):
+    """Groups are rebuilt without the lost ones, and a node that stops in the middle of a sum holds nobody up."""
+    for layout in ("three", "two pipelines", "two on a node", "3 encoders, 2 llms"):
+        which = bench.draw.choice([signal.SIGKILL, signal.SIGSTOP])
+        print(f"  {layout}: {which.name}", flush=True)
+        job = bench.start_by_nccl(f"nccl-{layout.replace(' ', '-')}", *LAYOUTS[layout])
+        job.wait_for(3)
+        time.sleep(0.2 * bench.draw.random())
+        job.signal(1, which)
+        if which == signal.SIGSTOP:
+            job.wait_for(6)
+            job.signal(1, signal.SIGCONT)  # It ends when it hears that it was done without.
+        job.finish()
+        bench.check(job)
+        expect([event["nodes"] for event in job.events()] == [[1]], f"events: {job.events()}")
+        faults = parity_nccl.faults_of_calls(job.run)
+        expect(not faults or layout == "two on a node" and faults == ["no group is a call"], f"plans: {faults}")
+
+
+def a_sum_by_nccl_that_hangs_costs_a_node(bench):
+    """Rank 1's NCCL takes a part of a sum in and never ends it: the watchdog names the group, and the others go on."""
+    job = bench.start_by_nccl("nccl-hang", *LAYOUTS["three"], "cluster.sum_timeout_s=2", FAKE_NCCL_SCRIPT="stall@send#300:1")
+    job.finish()
+    bench.check(job)
+    lost = [event["why"] for event in job.events()]
+    expect(1 <= len(lost) <= 2, f"losses: {lost}")
+    expect("NCCL group 'gradients of " in lost[0], f"the group is not named: {lost}")
+    expect("has not ended after" in lost[0], f"it is not said that it hangs: {lost}")
 
 
 def one_after_the_other_down_to_one(bench):
@@ -838,7 +876,7 @@ def random_events(bench):
 
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
-         standby_holders_take_over, one_after_the_other_down_to_one,
+         standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,

@@ -1,0 +1,22 @@
+#include "engine/execution/device_errors.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace troupe::engine {
+
+bool is_device_lost(const std::exception& thrown) {
+  const auto* error = dynamic_cast<const c10::AcceleratorError*>(&thrown);
+  if (error == nullptr) return false;
+  // Devices unavailable; uncorrectable ECC and NVLink errors and one that was contained; from an
+  // illegal address to a failed launch, but for what only a launch was refused for (701 to 709, 711
+  // to 713); leaked tensor memory, a lost server of shared GPUs, an external device; unknown.
+  constexpr std::array<std::int32_t, 17> kLost{46,  214, 220, 226, 700, 702, 710, 714, 715,
+                                               716, 717, 718, 719, 721, 810, 911, 999};
+  return std::find(kLost.begin(), kLost.end(), error->get_error_code()) != kLost.end();
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,23 @@
+// What the errors of a device, as LibTorch throws them, say of the device itself.
+//
+// Pure.
+
+#pragma once
+
+#include <exception>
+
+namespace troupe::engine {
+
+/// What helps where a device is lost to its process.
+inline constexpr const char* kDeviceFix =
+    "look at this machine's devices (nvidia-smi -q -d ECC, the kernel's log for Xid); where the "
+    "same comes on other machines too, a kernel reads or writes where it must not";
+
+/// Whether after this error nothing runs on the device any more in this process: an error that
+/// stays with CUDA's context (an address that is none, an instruction that is none, a failed
+/// assertion), or one of the hardware (uncorrectable ECC or NVLink errors, a device that is gone).
+/// Numbers are those of `cudaError_t` (driver_types.h), for which CUDA says that the process has to
+/// end. A wrong launch or too little memory is none of them.
+bool is_device_lost(const std::exception& thrown);
+
+}  // namespace troupe::engine

@@ -1,0 +1,35 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/execution/device_errors.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace troupe::engine {
+namespace {
+
+c10::AcceleratorError cuda_error(int code) {
+  return {{"launch", "kernel.cu", 1}, code, "CUDA error: of number " + std::to_string(code)};
+}
+
+TEST_CASE("a device is lost by errors that stay, and by its hardware", "[engine][errors]") {
+  // ECC, an illegal address, a failed assertion, a misaligned address, a failed launch.
+  for (const int code : {214, 700, 710, 716, 719, 999}) {
+    CAPTURE(code);
+    CHECK(is_device_lost(cuda_error(code)));
+  }
+  // An invalid value, no memory, a bad configuration, no kernel for this GPU, a handle that is
+  // none, too many registers: the next launch may do.
+  for (const int code : {1, 2, 9, 209, 400, 701}) {
+    CAPTURE(code);
+    CHECK_FALSE(is_device_lost(cuda_error(code)));
+  }
+  CHECK_FALSE(is_device_lost(std::runtime_error("CUDA error: an illegal memory access")));
+  CHECK_FALSE(is_device_lost(std::bad_alloc()));
+}
+
+}  // namespace
+}  // namespace troupe::engine
