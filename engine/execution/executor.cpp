@@ -10,11 +10,8 @@
 #include <utility>
 
 #include "engine/execution/device_errors.hpp"
-#include "engine/execution/receive_bound.hpp"
 
 namespace troupe::engine {
-
-using transport::TagKind;
 
 namespace {
 
@@ -339,68 +336,6 @@ Status Executor::abandon() {
   for (auto& [id, program] : stages_) program->abandon();
   iteration_.reset();
   return ended;
-}
-
-std::vector<Arrival> Executor::arrivals_of(const Action& action) const {
-  std::vector<Arrival> arrivals;
-  const auto add_rows = [&](TagKind kind, transport::Peer from, bool local) {
-    const Message& message = iteration_->at(action.message);
-    arrivals.push_back(
-        {{kind, action.message.index()}, from, local, {message.rows, message.width}, row_dtype()});
-  };
-  // Rows come from the stage that makes them, or from the device that they pass.
-  const auto add_last_leg = [&](TagKind kind, StageId from) {
-    const DeviceId relay = iteration_->at(action.message).relay;
-    add_rows(kind, relay.valid() ? peer(relay) : peer(from), !relay.valid() && is_here(from));
-  };
-  switch (action.kind) {
-    case ActionKind::receive:
-      add_last_leg(TagKind::rows, iteration_->at(action.message).source.stage);
-      break;
-    case ActionKind::receive_gradient:
-      add_last_leg(TagKind::gradient, iteration_->at(action.message).destination.stage);
-      break;
-    case ActionKind::relay:
-      add_rows(TagKind::passing_rows, peer(iteration_->at(action.message).source.stage), false);
-      break;
-    case ActionKind::relay_gradient:
-      add_rows(TagKind::passing_gradient, peer(iteration_->at(action.message).destination.stage),
-               false);
-      break;
-    case ActionKind::receive_content: {
-      const Delivery& delivery = iteration_->at(action.delivery);
-      arrivals.push_back({{TagKind::content, action.delivery.index()},
-                          plan_.devices[delivery.from.index()].node.value,
-                          false,
-                          {delivery.bytes.count()},
-                          at::kByte});
-      break;
-    }
-    case ActionKind::reduce_partial:
-    case ActionKind::reduce:
-    case ActionKind::reduce_relay:
-    case ActionKind::reduce_receive: return sums_.arrivals_of(action, gradient_dtype());
-    default: break;
-  }
-  return arrivals;
-}
-
-Bytes Executor::bound_of_receives() const {
-  std::vector<Bytes> received;
-  for (const Action& action : iteration_->actions[options_.device.index()])
-    received.push_back(bytes_to_post(arrivals_of(action)));
-  return engine::receive_bound(*iteration_, options_.device, received);
-}
-
-Status Executor::post_receives() {
-  const auto& actions = iteration_->actions[options_.device.index()];
-  while (next_post_ < actions.size()) {
-    auto posted = mailbox_.post(arrivals_of(actions[next_post_]));
-    if (!posted.ok()) return std::move(posted).error();
-    if (!posted.value()) break;
-    ++next_post_;
-  }
-  return Done{};
 }
 
 }  // namespace troupe::engine

@@ -72,10 +72,8 @@ struct ExecutorOptions {
   std::function<bool()> may_update;
   /// Who sees what stages compute; none: nobody. Outlives the executor.
   observers::Audience* audience = nullptr;
-  /// Who hears what it is in the middle of; none: nobody. Outlives the executor.
-  WorkInHand* in_hand = nullptr;
-  /// Runs the sums that holders call for together; there where the plan has any (`is_by_nccl`).
-  /// Outlives the executor.
+  WorkInHand* in_hand = nullptr;  ///< Hears what it is in; none: nobody. Outlives the executor.
+  /// Runs sums that holders call for together (`is_by_nccl`). Outlives the executor.
   SumCalls* calls = nullptr;
 };
 
@@ -240,10 +238,9 @@ class Executor : private Viewer {
   bool is_prepared_ = false;                           ///< Of this iteration `commit` was reached.
   Bytes offloaded_;                                    ///< In host memory.
   std::map<StageId, HostParameters> host_parameters_;  ///< Of stages that give them away.
-  std::set<StageId> away_;  ///< Of these, whose parameters leave or have not come back.
-  /// Whose moments were to come from host memory, and have not been sent back.
-  std::vector<GroupId> fetched_;
-  std::int64_t held_up_ns_ = 0;  ///< Since when `may_update` says no; 0: it does not.
+  std::set<StageId> away_;        ///< Of these, whose parameters leave or have not come back.
+  std::vector<GroupId> fetched_;  ///< Whose moments come from host memory, and are not back there.
+  std::int64_t held_up_ns_ = 0;   ///< Since when `may_update` says no; 0: it does not.
   Prepared prepared_;
   std::optional<Decision> decision_;
   DeviceReport report_;

@@ -72,8 +72,8 @@ struct Prepared {
 };
 
 /// A stage of one device threw, or never returns, or the device itself failed: its step is lost
-/// there, with nothing wrong elsewhere. Not where memory ran out, of which others would have no more
-/// with its work.
+/// there, with nothing wrong elsewhere. Not where memory ran out, of which others would have no
+/// more with its work.
 struct FailedWork {
   std::int64_t step = 0;
   EpochNumber epoch_number = 0;
