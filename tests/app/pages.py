@@ -166,6 +166,8 @@ def make_long_report(binary, folder, brief, steps):
 def check_report(page, faults):
     expect("error" not in page.root, f"script error: {page.root.get('error')}", faults)
     expect(page.titles == ["Step 1, predicted", "Step 1, measured"], f"timelines: {page.titles}", faults)
+    drawn = ['<path class="mark m-lost" d="M' in section for section in page.timelines]
+    expect(drawn == [False, True] and "it was killed" in page.timelines[1], f"marks of what was lost: {drawn}", faults)
     for title in ("Loss", "Throughput", "Bubble", "Imbalance", "Memory"):
         expect(title in page.html, f"no chart of {title}", faults)
     expect(int(page.root.get("charts", 0)) >= 8, f"{page.root.get('charts')} charts work", faults)
@@ -200,6 +202,11 @@ def simulated_page(binary, folder, stages, microbatches):
     return own / "step.html"
 
 
+# As the recorder writes what was lost before step 1, on the way to its first action.
+MARK = {"ph": "i", "s": "g", "pid": 1, "tid": 1, "ts": 0.0, "name": "lost: node 2", "cat": "event",
+        "args": {"step": 1, "kind": "lost", "why": "it was killed"}}
+
+
 def make_report(binary, folder, trace):
     run = folder / "run"
     run.mkdir()
@@ -207,8 +214,8 @@ def make_report(binary, folder, trace):
     # Every value differs from step to step: what never changes has no chart.
     (run / "metrics.jsonl").write_text("".join(
         json.dumps({**{key: value * (1 + n / 10) for key, value in METRICS[0].items()}, "step": n}) + "\n" for n in (1, 2, 3)))
-    for name in ("trace.json", "predicted.json"):
-        shutil.copy(trace, run / name)
+    shutil.copy(trace, run / "predicted.json")
+    (run / "trace.json").write_text(trace.read_text().replace("\n]", f",\n{json.dumps(MARK)}\n]"))
     subprocess.run([binary, "report", str(run), "--step", "1"], check=True, capture_output=True, timeout=60)
     return run / "report.html"
 
