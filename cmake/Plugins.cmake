@@ -11,7 +11,6 @@ set(TROUPE_PLUGIN_HEADERS
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
   engine/execution/parameter_shard.hpp
-  engine/execution/sample_store.hpp
   engine/execution/stage_filter.hpp
   engine/execution/stage_kinds.hpp
   engine/execution/stage_program.hpp
@@ -53,6 +52,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/data/samples/bad_sample.hpp
   runtime/data/samples/dataset.hpp
   runtime/data/samples/decode_sample.hpp
+  runtime/data/samples/decoded_samples.hpp
   runtime/observe/trace_event.hpp
   runtime/observers/observer.hpp
   runtime/observers/observing.hpp

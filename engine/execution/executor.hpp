@@ -21,6 +21,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/execution/group_sums.hpp"
 #include "engine/execution/host_parameters.hpp"
+#include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/standby_state.hpp"
 #include "engine/execution/sum_calls.hpp"

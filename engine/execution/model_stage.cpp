@@ -71,7 +71,7 @@ std::vector<models::Parameter*> ModelStage::parameters() {
   return parameters;
 }
 
-Status ModelStage::begin(const IterationPlan& plan, const SampleStore& samples) {
+Status ModelStage::begin(const IterationPlan& plan, const data::DecodedSamples& samples) {
   abandon();
   iteration_ = &plan;
   units_.emplace(plan.samples, plan.pieces);

@@ -35,7 +35,7 @@ class ModelStage final : public StageProgram {
                                                     const StateStore& store);
 
   void show_to(Viewer* viewer) override { viewer_ = viewer; }
-  Status begin(const IterationPlan& plan, const SampleStore& samples) override;
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override;
   void abandon() override;
   Status forward(PartKey part) override;
   Status backward(PartKey part) override;
@@ -106,7 +106,7 @@ class ModelStage final : public StageProgram {
   std::map<std::pair<GroupId, LayerId>, std::unique_ptr<ParameterShard>> states_;
   const IterationPlan* iteration_ = nullptr;
   std::optional<SampleUnits> units_;  ///< Of the iteration.
-  const SampleStore* samples_ = nullptr;
+  const data::DecodedSamples* samples_ = nullptr;
   Viewer* viewer_ = nullptr;  ///< None: nobody looks.
   std::map<PartKey, std::vector<MessageId>> incoming_;
   std::map<PartKey, std::vector<MessageId>> outgoing_;

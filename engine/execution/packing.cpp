@@ -155,7 +155,8 @@ Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
 }
 
 Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const SampleUnits& units,
-                              std::span<const std::int32_t> part, const SampleStore& store) {
+                              std::span<const std::int32_t> part,
+                              const data::DecodedSamples& store) {
   const auto spans = row_spans(graph, encoder, RowKind::input, units.shapes(), part);
   at::Tensor packed;
   float* out = nullptr;
@@ -199,7 +200,8 @@ std::vector<std::int64_t> text_positions_of(const data::ExpandedText& text, std:
 }
 
 Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
-                             std::span<const std::int32_t> part, const SampleStore& store) {
+                             std::span<const std::int32_t> part,
+                             const data::DecodedSamples& store) {
   PackedText packed;
   packed.media_positions.resize(graph.modules.size());
   const auto total = row_count(row_spans(graph, graph.llm(), RowKind::hidden, samples, part));

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/execution/sample_store.hpp"
 #include "models/layer.hpp"
+#include "runtime/data/samples/decoded_samples.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_pieces.hpp"
@@ -65,7 +65,8 @@ Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
 /// - internal: this node did not decode a sample of the part, or its sizes are not the planned
 /// ones.
 Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const SampleUnits& units,
-                              std::span<const std::int32_t> part, const SampleStore& store);
+                              std::span<const std::int32_t> part,
+                              const data::DecodedSamples& store);
 
 /// The text of a part, media placeholders repeated to their rows.
 struct PackedText {
@@ -81,7 +82,7 @@ struct PackedText {
 /// Errors:
 /// - internal: as `pack_media`.
 Result<PackedText> pack_text(const ModelGraph& graph, std::span<const SampleShape> samples,
-                             std::span<const std::int32_t> part, const SampleStore& store);
+                             std::span<const std::int32_t> part, const data::DecodedSamples& store);
 
 /// Whether these are pictures, not windows of sound. REQUIRES: not empty.
 bool is_vision(const std::vector<MediaShape>& items);

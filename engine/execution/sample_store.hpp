@@ -10,13 +10,12 @@
 #include <memory>
 #include <mutex>
 
-#include "runtime/data/samples/decode_sample.hpp"
+#include "runtime/data/samples/decoded_samples.hpp"
 
 namespace troupe::engine {
 /// By position in the order of training; thread-safe.
-class SampleStore {
+class SampleStore final : public data::DecodedSamples {
  public:
-  using Content = std::shared_ptr<const data::DecodedSample>;  ///< Null: a bad sample.
   /// Keeps it until it is dropped.
   void put(std::int64_t position, Content content) {
     const std::lock_guard lock(mutex_);
@@ -27,8 +26,7 @@ class SampleStore {
   /// Cost: a copy of what is there.
   void add(data::DecodedSample content);
 
-  /// The sample at this position of the order, or nullptr where this node did not decode it.
-  Content find(std::int64_t position) const {
+  Content find(std::int64_t position) const override {
     const std::lock_guard lock(mutex_);
     const auto found = contents_.find(position);
     return found == contents_.end() ? nullptr : found->second;

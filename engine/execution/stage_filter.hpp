@@ -16,7 +16,7 @@ class StageFilter : public StageProgram {
   explicit StageFilter(std::unique_ptr<StageProgram> inner) : inner_(std::move(inner)) {}
 
   void show_to(Viewer* viewer) override { inner_->show_to(viewer); }
-  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     return inner_->begin(plan, samples);
   }
   void abandon() override { inner_->abandon(); }

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "engine/execution/parameter_shard.hpp"
-#include "engine/execution/sample_store.hpp"
 #include "engine/iteration/reports.hpp"
+#include "runtime/data/samples/decoded_samples.hpp"
 #include "runtime/observers/observer.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -55,7 +55,7 @@ class StageProgram {
 
   /// Starts an iteration: gradients are zero, nothing is in flight. `plan` and `samples` stay valid
   /// until the next call.
-  virtual Status begin(const IterationPlan& plan, const SampleStore& samples) = 0;
+  virtual Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) = 0;
 
   /// Drops what the iteration has in flight; nothing of it goes on. Gradients may be left over.
   virtual void abandon() = 0;

@@ -18,7 +18,7 @@ class Sentry : public StageFilter {
   Sentry(std::unique_ptr<StageProgram> inner, const ModelGraph& model)
       : StageFilter(std::move(inner)), model_(model) {}
 
-  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     plan_ = &plan;
     return StageFilter::begin(plan, samples);
   }

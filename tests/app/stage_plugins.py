@@ -47,7 +47,7 @@ enum class Way { throws_once, crashes, hangs_once, hangs };
 struct Fails final : StageFilter {
   Fails(std::unique_ptr<StageProgram> inner, Way way, const StageRequest& request)
       : StageFilter(std::move(inner)), way(way), layout(request.plan), id(request.id) {}
-  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     iteration = &plan;
     return StageFilter::begin(plan, samples);
   }
@@ -244,7 +244,7 @@ def a_stage_that_fails_again_ends_the_job_and_says_why(bench):
 
 def a_stage_that_never_returns_costs_a_node_once_and_then_the_job(bench):
     (bench.folder / "list").unlink(missing_ok=True)
-    words = (*bench.replicas, "cluster.fault_tolerance=1", "train.stall_timeout_s=4")
+    words = (*bench.replicas, "cluster.fault_tolerance=1", "train.stall_timeout_s=6")
     named = "the work does not return, in step 1 on device "
     code, said = bench.own_job("hangs-once", "hangs-once", *words)
     expect(code == 0, f"exit {code}\n{said[-1500:]}")

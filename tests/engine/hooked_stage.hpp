@@ -17,7 +17,7 @@ class HookedStage final : public StageProgram {
   HookedStage(StageProgram& inner, std::function<void()> hook)
       : inner_(inner), hook_(std::move(hook)) {}
 
-  Status begin(const IterationPlan& plan, const SampleStore& samples) override {
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     return inner_.begin(plan, samples);
   }
   void abandon() override { inner_.abandon(); }
