@@ -102,6 +102,7 @@ Status build(Self self) {
   options.audience = &state.resources->audience;
   options.in_hand = state.in_hand.get();
   options.calls = state.sums.get();
+  options.memory = engine::memory_promise(setup.job, plan, device);
   // Others get state that this device gives away, in the step that begins meanwhile.
   options.may_update = [self] { return self->state.saver->may_change() && !self->state.transfer; };
   for (const auto& slow : setup.job.debug.slow_shapes)
@@ -154,6 +155,7 @@ void apply(Self self, const Configuration& configuration) {
                                          .c_str());
   if (!state.store) {
     const job::Cluster& cluster = setup.job.cluster;
+    engine::limit_gpu_memory(cluster);
     auto place = engine::find_place(
         cluster.device,
         engine::device_number(state.slot, cluster.local_nodes, cluster.devices_per_node));

@@ -15,6 +15,9 @@ namespace troupe::engine {
 
 namespace {
 
+/// An error has one line.
+std::string first_line(const std::string& words) { return words.substr(0, words.find('\n')); }
+
 /// LibTorch says it in words alone.
 bool is_about_memory(const std::string& what) {
   return what.find("not enough memory") != std::string::npos ||
@@ -158,9 +161,11 @@ void Executor::launch(const Action* action, Work work) {
           if (!is_about_memory(what)) outcome->thrown = what;
           outcome->is_device_lost = is_device_lost(error);
           if (outcome->is_device_lost) return describe(action, what, kDeviceFix);
-          return describe(action, "LibTorch: " + what, is_about_memory(what) ? kMemoryFix : "");
+          if (!is_about_memory(what)) return describe(action, "LibTorch: " + what);
+          return describe(action, "LibTorch: " + first_line(what) + promise_words(options_.memory),
+                          kMemoryFix);
         } catch (const std::bad_alloc&) {
-          return describe(action, "out of memory", kMemoryFix);
+          return describe(action, "out of memory" + promise_words(options_.memory), kMemoryFix);
         } catch (const std::exception& exception) {
           outcome->thrown = exception.what();
           return describe(action, exception.what());
@@ -190,6 +195,7 @@ Status Executor::complete_launches() {
       return why;
     }
     complete(done);
+    if (auto kept = check_memory(done); !kept.ok()) return kept;
   }
   return Done{};
 }
@@ -209,6 +215,14 @@ void Executor::complete(const InFlight& done) {
     options_.audience->show(observed(*done.action, std::move(shown)));
   note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
   if (done.action != nullptr) follow_sum(*done.action);
+}
+
+/// After a computation: what was allocated for it is there.
+Status Executor::check_memory(const InFlight& done) const {
+  if (!done.outcome->activations) return Done{};
+  return check_promise(options_.memory, *done.outcome->activations + mailbox_.held(),
+                       "in step " + std::to_string(iteration_->step) + " on device " +
+                           std::to_string(options_.device.index()));
 }
 
 /// What of a group's sum begins when an action of it has completed.

@@ -21,6 +21,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/execution/group_sums.hpp"
 #include "engine/execution/host_parameters.hpp"
+#include "engine/execution/memory_promise.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/standby_state.hpp"
@@ -73,6 +74,7 @@ struct ExecutorOptions {
   std::function<bool()> may_update;
   /// Who sees what stages compute; none: nobody. Outlives the executor.
   observers::Audience* audience = nullptr;
+  MemoryPromise memory;  ///< Of the device; none is kept where nobody said what it may use.
   WorkInHand* in_hand = nullptr;  ///< Hears what it is in; none: nobody. Outlives the executor.
   /// Runs sums that holders call for together (`is_by_nccl`). Outlives the executor.
   SumCalls* calls = nullptr;
@@ -101,7 +103,8 @@ class Executor : private Viewer {
   /// needed: every holder has its sums, and one that is lost then does not keep this device from
   /// finishing a step that was decided.
   ///
-  /// Errors: what a stage, the transport or a call for a sum reports; internal: an exception of a
+  /// Errors: what a stage, the transport or a call for a sum reports; infeasible: more memory was
+  /// used than the plan promised (`check_promise`); internal: an exception of a
   /// stage, with stage, step and samples. The iteration is then lost and `abandon` is the only
   /// legal call.
   Result<Progress> advance();
@@ -158,6 +161,7 @@ class Executor : private Viewer {
   void launch(const Action* action, Work work);
   Status complete_launches();
   void complete(const InFlight& done);
+  Status check_memory(const InFlight& done) const;
   void follow_sum(const Action& action);
   Result<bool> has_sum(const Action& action);
   void note_times(const InFlight& done, std::int64_t cpu_ns);

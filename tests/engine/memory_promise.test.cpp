@@ -1,0 +1,80 @@
+#include "tests/engine/tiny_cluster.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <new>
+
+#include "engine/execution/memory_promise.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a promise holds a tenth more than it says, and no more", "[engine][errors]") {
+  const MemoryPromise promise{Bytes{1'000'000'000}, Bytes{600'000'000}};
+  CHECK(check_promise(promise, Bytes{500'000'000}, "in step 3 on device 1").ok());
+  const Status broken = check_promise(promise, Bytes{501'000'000}, "in step 3 on device 1");
+  REQUIRE_FALSE(broken.ok());
+  CHECK(broken.error().code == Errc::infeasible);
+  CHECK(broken.error().where == "cluster.device_memory_gib");
+  CHECK_THAT(broken.error().message, ContainsSubstring("activations take 501 MB in step 3"));
+  CHECK_THAT(broken.error().message, ContainsSubstring("beside 600 MB of parameters"));
+  CHECK_THAT(broken.error().message, ContainsSubstring("within 1.0 GB"));
+  CHECK_THAT(broken.error().fix, ContainsSubstring("train.microbatches"));
+  CHECK(check_promise({}, Bytes{1} * (std::int64_t{1} << 50), "").ok());
+}
+
+TEST_CASE("GPUs are shared out as their devices promise", "[engine]") {
+  CHECK(memory_share(Bytes{20}, Bytes{80}, 1, 1) == Approx(0.25));
+  CHECK(memory_share(Bytes{20}, Bytes{80}, 3, 2) == Approx(0.5));  // Two meet on one.
+  CHECK(memory_share(Bytes{100}, Bytes{80}, 1, 1) == 1);
+}
+
+TEST_CASE("a device that holds more than its plan promised ends the step with the numbers",
+          "[engine][errors]") {
+  job::Job job = tiny_job();
+  CHECK(memory_promise(job, make_parallel_plan(prepare(job).value()).value(), DeviceId{0}).device ==
+        Bytes{});
+  const auto run = [&](Bytes room_beside_state) {
+    Cluster cluster(job, {}, [&](ExecutorOptions& options) {
+      options.memory = {Bytes{2'000'000} + room_beside_state, Bytes{2'000'000}};
+    });
+    cluster.begin(0);
+    return cluster.advance_to(Progress::committing);
+  };
+  CHECK(run(Bytes{100'000'000}).ok());
+  // By hand: a tenth of 2 MB is slack, and so much less than nothing is left beside the state.
+  const Status ended = run(Bytes{-190'000});
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::infeasible);
+  CHECK_THAT(ended.error().message, ContainsSubstring("in step 1 on device "));
+}
+
+TEST_CASE("the state that a plan promises is that of a device's stages", "[engine]") {
+  job::Job job = tiny_job();
+  job.cluster.device_memory_gib = 1;
+  const auto plan = make_parallel_plan(prepare(job).value()).value();
+  std::int64_t both = 0;
+  for (std::size_t device = 0; device < 4; ++device) {
+    const auto promise = memory_promise(job, plan, DeviceId{device});
+    CHECK(promise.device == Bytes{1024 * 1024 * 1024});
+    CHECK(promise.state > Bytes{});
+    if (device < 2) both += promise.state.count();
+  }
+  // Devices 0 and 1 hold the model once, as 2 and 3 do: value, gradient and two moments in fp64.
+  std::int64_t elements = 0;
+  for (const ParameterGroup& group : plan.groups) elements += group.elements;
+  CHECK(both >= 4 * 8 * elements);
+}
+
+TEST_CASE("where memory runs out the plan's numbers are told", "[engine][errors]") {
+  CHECK(promise_words({}).empty());
+  CHECK(promise_words({Bytes{1'000'000'000}, Bytes{600'000'000}}) ==
+        " (by its plan a device has 1.0 GB, of which 600 MB are parameters, gradients and "
+        "optimizer)");
+}
+
+}  // namespace
+}  // namespace troupe::engine
