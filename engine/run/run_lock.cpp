@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::seconds kTouchInterval{10};
+constexpr std::chrono::seconds kTouchInterval{2};
+constexpr std::chrono::milliseconds kLookInterval{200};
 constexpr int kTriesMax = 100;  // Another process may remove the file between two calls of ours.
 
 std::string now_text() {
@@ -89,6 +90,41 @@ std::chrono::seconds age_of(int file) {
   struct stat info {};
   if (::fstat(file, &info) != 0) return {};
   return std::chrono::seconds(std::time(nullptr) - info.st_mtime);
+}
+
+/// When it was touched last, by the clock of who keeps the file; opened anew, since a network file
+/// system may answer for an open one from memory. None: it is gone.
+std::optional<std::int64_t> touched_ns(const fs::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  const bool is_there = file >= 0 && ::fstat(file, &info) == 0;
+  if (file >= 0) ::close(file);
+  if (!is_there) return std::nullopt;
+  return std::int64_t{1'000'000'000} * info.st_mtim.tv_sec + info.st_mtim.tv_nsec;
+}
+
+/// Whether the lock is touched, or goes away, while it is watched for so long.
+bool changes_within(const fs::path& path, std::chrono::milliseconds silence) {
+  const auto first = touched_ns(path);
+  const auto end = std::chrono::steady_clock::now() + silence;
+  while (std::chrono::steady_clock::now() < end) {
+    if (touched_ns(path) != first) return true;
+    std::this_thread::sleep_for(kLookInterval);
+  }
+  return false;
+}
+
+/// A file of our own where one lies that was left behind: whoever held that one and wakes again
+/// must not take ours for its own. The new file, or -1.
+int replace(const fs::path& path) {
+  const fs::path made = path.string() + "." + host_name() + "." + std::to_string(::getpid());
+  const int file = ::open(made.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0) return -1;
+  ::flock(file, LOCK_EX | LOCK_NB);
+  if (::rename(made.c_str(), path.c_str()) == 0) return file;
+  ::unlink(made.c_str());
+  ::close(file);
+  return -1;
 }
 
 }  // namespace
@@ -165,13 +201,14 @@ RunLock& RunLock::operator=(RunLock&&) noexcept = default;
 RunLock::~RunLock() = default;
 void RunLock::release() { held_.reset(); }
 
-Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what) {
+Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what,
+                              std::chrono::milliseconds silence) {
   const files::ReadingFile waits(run_dir, files::FileUse::write);
   const fs::path path = lock_path(run_dir);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
   for (int tries = 0; tries < kTriesMax; ++tries) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (file < 0) return failed("making", path, what);
     RunLock lock;
     const bool locked = ::flock(file, LOCK_EX | LOCK_NB) == 0;
@@ -190,11 +227,15 @@ Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what)
       // Whoever had this process's own number is gone: in a container numbers begin anew.
       const auto process = static_cast<pid_t>(owner->process);
       const bool lives = here ? !locked && process != ::getpid() && is_alive(process)
-                              : age_of(file) < kLockSilence;
+                              : age_of(file) < kLockSilence && changes_within(path, silence);
       if (lives) {
         ::close(file);
         return in_use(owner, run_dir, what);
       }
+      const int own = replace(path);
+      ::close(file);
+      if (own < 0) return failed("taking over", path, what);
+      file = own;
       lock.left_behind_ = owner->text();
     }
     lock.held_ = std::make_unique<Held>();

@@ -19,8 +19,9 @@
 
 namespace troupe::engine {
 
-/// A lock that another machine holds counts as left behind when it was not touched for so long.
-inline constexpr std::chrono::seconds kLockSilence{60};
+/// A lock that another machine holds counts as left behind when it was not touched for so long; a
+/// quarter of what nodes wait for their next head, which may be on yet another machine.
+inline constexpr std::chrono::seconds kLockSilence{15};
 
 /// What a lock is of, in the words of errors, and the key that names another.
 struct LockedFolder {
@@ -40,12 +41,15 @@ struct LockOwner {
 class RunLock {
  public:
   /// Holds the lock of `run_dir` until `release` or the end of the process. A lock whose process is
-  /// gone is taken over; `left_behind` then says whose it was.
+  /// gone is taken over; `left_behind` then says whose it was. Whether a process of another machine
+  /// lives is not known before its lock was watched for `silence`: where it is not touched
+  /// meanwhile it is gone (the machines' clocks are not compared).
   ///
   /// Errors:
   /// - unavailable: another job writes there; host, process and since when.
   /// - io_failed: the file cannot be made, with the system's text.
-  static Result<RunLock> take(const std::filesystem::path& run_dir, const LockedFolder& what = {});
+  static Result<RunLock> take(const std::filesystem::path& run_dir, const LockedFolder& what = {},
+                              std::chrono::milliseconds silence = kLockSilence);
 
   RunLock(RunLock&&) noexcept;
   RunLock& operator=(RunLock&&) noexcept;

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "engine"))
 
 from parity_data import UnevenData  # noqa: E402
+import parity_exchange  # noqa: E402
 from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
@@ -43,6 +44,8 @@ LAYOUTS = {"two-pipelines": [], "three-stages": [THREE_STAGES], "two-devices": T
            "standby": one_pipeline(3, 2),  # Node 2 has no stage and keeps everything.
            **{f"replicas-{name}": words for name, words in REPLICAS.items()}}
 # What the model trains: its state has other shards.
+# Phases over all replicas, with samples in pieces.
+EXCHANGED = [word for word in parity_exchange.CASES["exchange-4-4-three-phase-all"] if not word.startswith("train.dtype")]
 MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
           "projectors": ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"],
           "tied": ["modules.llm.config.tie_word_embeddings=true"]}
@@ -132,9 +135,9 @@ def expect_continued(whole, run, generation=2):
 def the_same_layout_goes_on_to_the_bit(bench):
     for layout, words in {"two-pipelines": ["scheduler.schedule=zero-bubble", "balancer.policy=deferral"],
                           "replicas-2-1-3": ["balancer.policy=dflop", *MODELS["vision-frozen"]],
-                          "standby": MODELS["tied"]}.items():
+                          "standby": MODELS["tied"], "exchange": EXCHANGED}.items():
         for dtype in ("fp64", "bf16"):
-            words = [*LAYOUTS[layout], *words, f"train.dtype={dtype}"]
+            words = [*LAYOUTS.get(layout, []), *words, f"train.dtype={dtype}"]
             whole, back = f"whole-{layout}-{dtype}", f"back-{layout}-{dtype}"
             bench.train(whole, *words, f"checkpoint.every_steps={SAVED}")
             bench.back_to(whole, back)

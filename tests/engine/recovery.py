@@ -25,12 +25,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / 
 
 from parity_data import UnevenData  # noqa: E402
 from parity_layouts import BOTH, LLM_CUT, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
+import parity_exchange  # noqa: E402
 import parity_nccl  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
 from tests.support.free_port import free_port  # noqa: E402
-from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far, sample_of  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
@@ -236,6 +237,40 @@ def what_is_left_of_a_replica_works_on(bench):
     expect(works == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3]], f"nodes with stages: {works}")
     counts = [[sum(replica["group"] == group for replica in plan["replicas"]) for group in (0, 1)] for plan in plans]
     expect(counts[:2] == [[1, 2], [1, 2]] and sum(counts[2]) == 4, f"replicas: {counts}")
+
+
+def phases_stay_exchanged_where_a_node_is_lost(bench):
+    """Encoders and llms on the same nodes, on nodes of their own, and pipelines: who is left shares every phase out anew."""
+    for name, node in (("4-4-three-phase-all", 2), ("4-2-split-all", 3), ("3-2-zero-bubble-all", 1), ("pipelines-1f1b-all", 1)):
+        words = [word for word in parity_exchange.CASES[f"exchange-{name}"] if word != FP64]
+        words += [] if "cluster.local_nodes=" in " ".join(words) else pipelines([0], [1], [2])
+        job = bench.start(f"exchange-{name}", *words)
+        job.wait_for(4)
+        time.sleep(0.2 * bench.draw.random())
+        job.signal(node, signal.SIGKILL)
+        job.finish()
+        bench.check(job)
+        expect([event["nodes"] for event in job.events()] == [[node]], f"{name}: events: {job.events()}")
+        mixed, pieces = mixed_by_generation(job.run)
+        expect(set(mixed) == {1, 2} and min(mixed.values()) > 0, f"{name}: microbatches of several llm replicas: {mixed}")
+        expect(min(pieces.values()) > 0, f"{name}: samples in pieces: {pieces}")
+
+
+def mixed_by_generation(run):
+    """Encoder microbatches with samples of several llm replicas, and pieces of samples."""
+    generation = {line["step"]: line["generation"] for line in read_lines(run / "metrics.jsonl")}
+    plans = {number: json.loads((run / name).read_text(encoding="utf-8")) for number, name in ((1, "plan-1.json"), (2, "plan.json"))}
+    mixed, pieces = {1: 0, 2: 0}, {1: 0, 2: 0}
+    for line in read_lines(run / "iterations.jsonl"):
+        now = generation[line["step"]]
+        llm = len(plans[now]["module_groups"]) - 1
+        is_llm = [replica["group"] == llm for replica in plans[now]["replicas"]]
+        llm_of = {sample: place for place, lists in enumerate(line["replicas"]) if is_llm[place]
+                  for microbatch in lists for part in microbatch for sample in part}
+        pieces[now] += len(line.get("pieces", []))
+        mixed[now] += sum(len({llm_of[sample_of(line, unit)] for part in microbatch for unit in part}) > 1
+                          for place, lists in enumerate(line["replicas"]) if not is_llm[place] for microbatch in lists)
+    return mixed, pieces
 
 
 def standby_holders_take_over(bench):
@@ -876,7 +911,7 @@ def random_events(bench):
 
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
-         standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node, one_after_the_other_down_to_one,
+         phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,

@@ -7,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
 #include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "engine/profiling/this_machine.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -159,16 +162,58 @@ TEST_CASE("a lock with this process's own number was left behind, in a container
 
 TEST_CASE("another machine's lock holds while it is touched", "[engine]") {
   const testing::ScratchFolder scratch;
-  leave_lock(scratch / "run", "another-host", 1, 5);
-  const auto refused = RunLock::take(scratch / "run");
+  const auto run = scratch / "run";
+  leave_lock(run, "another-host", 1, 5);
+  std::atomic<bool> ends = false;
+  std::thread toucher([&] {
+    while (!ends) {
+      ::utimensat(AT_FDCWD, lock_path(run).c_str(), nullptr, 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const auto refused = RunLock::take(run);
+  ends = true;
+  toucher.join();
   REQUIRE_FALSE(refused.ok());
   CHECK_THAT(refused.error().message,
              ContainsSubstring("process 1 on another-host since 2026-11-23 10:00:00"));
-  // Asking does not keep it alive.
+  // Its machine is gone, and its last touch not long ago: so much is watched.
+  const auto begin = std::chrono::steady_clock::now();
+  const auto watched = RunLock::take(run, {}, std::chrono::milliseconds(400));
+  CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(400));
+  REQUIRE(watched.ok());
+  CHECK(watched.value().left_behind() == "process 1 on another-host");
+}
+
+TEST_CASE("another machine's lock that was not touched for long is not watched", "[engine]") {
+  const testing::ScratchFolder scratch;
   leave_lock(scratch / "run", "another-host", 1, 2 * static_cast<int>(kLockSilence.count()));
+  const auto begin = std::chrono::steady_clock::now();
   const auto taken = RunLock::take(scratch / "run");
+  CHECK(std::chrono::steady_clock::now() - begin < kLockSilence / 2);
   REQUIRE(taken.ok());
   CHECK(taken.value().left_behind() == "process 1 on another-host");
+}
+
+TEST_CASE("a lock that is taken over is another file, so that who held it leaves it alone",
+          "[engine]") {
+  const testing::ScratchFolder scratch;
+  const auto path = lock_path(scratch / "run");
+  leave_lock(scratch / "run", "another-host", 1, 2 * static_cast<int>(kLockSilence.count()));
+  const int old = ::open(path.c_str(), O_RDONLY);  // As the process has it that sleeps there.
+  struct stat left {
+  }, made{};
+  REQUIRE(::fstat(old, &left) == 0);
+  const auto lock = RunLock::take(scratch / "run");
+  REQUIRE(lock.ok());
+  REQUIRE(::stat(path.c_str(), &made) == 0);
+  CHECK(left.st_ino != made.st_ino);
+  ::close(old);
+  CHECK_FALSE(RunLock::take(scratch / "run").ok());  // The new one is locked as any other.
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path.parent_path()))
+    files += entry.is_regular_file() ? 1 : 0;
+  CHECK(files == 1);  // Nothing lies about.
 }
 
 TEST_CASE("what is no lock of ours is taken over, a folder that cannot be written is an error",
