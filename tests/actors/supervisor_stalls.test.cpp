@@ -190,6 +190,22 @@ TEST_CASE("word of a step that takes very long names the work that does not retu
              std::string("All nodes answer: node 1 (host, pid 101): ") + kWork + " (40 s so far)"));
 }
 
+TEST_CASE("of a node that takes up no other layout it is said what it is in", "[actors][errors]") {
+  StallingHead stalling;
+  Head& head = stalling.head;
+  stalling.tell_of_work(1, 6);
+  stalling.tell_of_work(2, 1);
+  head.tell(NodeId{2}, engine::LongWorks{});
+  head.leave({3});
+  CHECK_FALSE(head.ended);  // The next layout comes up.
+  head.system.pass(2300ms);
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(says(head.ended->message, "the model was not set up within 2 s; still at it: node 0"));
+  CHECK(says(head.ended->message, std::string("; ") + kWork));
+  CHECK(head.ended->message.find(kWork) == head.ended->message.rfind(kWork));
+}
+
 TEST_CASE("of a node that falls silent it is said what it was in", "[actors][errors]") {
   StallingHead stalling(one_pipeline);
   Head& head = stalling.head;
