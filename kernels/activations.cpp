@@ -64,20 +64,50 @@ struct Swiglu : torch::autograd::Function<Swiglu> {
   }
 };
 
+at::Tensor activate_kernel(gpu::Unit unit, const at::Tensor& x) {
+  auto out = at::empty_like(x);
+  gpu::activate(gpu::element_of(x), unit, x.const_data_ptr(), out.mutable_data_ptr(), x.numel(),
+                gpu::Place(x).stream);
+  return out;
+}
+
+at::Tensor activate_backward_kernel(gpu::Unit unit, const at::Tensor& x, const at::Tensor& given) {
+  const auto d_out = given.contiguous();
+  auto d_x = at::empty_like(x);
+  gpu::activate_backward(gpu::element_of(x), unit, x.const_data_ptr(), d_out.const_data_ptr(),
+                         d_x.mutable_data_ptr(), x.numel(), gpu::Place(x).stream);
+  return d_x;
+}
+
 constexpr double kQuick = 1.702;
 
 struct QuickGelu : torch::autograd::Function<QuickGelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     context->save_for_backward({x});
+    if (has_kernel(x, x)) return activate_kernel(gpu::Unit::quick_gelu, x);
     return x.mul(kQuick).sigmoid_().mul_(x);
   }
 
   // With s = sigmoid(kx): d = s (1 + kx (1 - s)).
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto x = context->get_saved_variables()[0];
+    if (has_kernel(x, x)) return {activate_backward_kernel(gpu::Unit::quick_gelu, x, gradients[0])};
     const auto scaled = x.mul(kQuick);
     const auto s = at::sigmoid(scaled);
     return {s.neg().add_(1).mul_(scaled).add_(1).mul_(s).mul_(gradients[0])};
+  }
+};
+
+/// For GPUs that have the kernel; LibTorch's operator has a backward of its own.
+struct Gelu : torch::autograd::Function<Gelu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return activate_kernel(gpu::Unit::gelu, x);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto x = context->get_saved_variables()[0];
+    return {activate_backward_kernel(gpu::Unit::gelu, x, gradients[0])};
   }
 };
 
@@ -87,6 +117,6 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return Swiglu:
 
 at::Tensor quick_gelu(const at::Tensor& x) { return QuickGelu::apply(x); }
 
-at::Tensor gelu(const at::Tensor& x) { return at::gelu(x); }
+at::Tensor gelu(const at::Tensor& x) { return has_kernel(x, x) ? Gelu::apply(x) : at::gelu(x); }
 
 }  // namespace troupe::kernels

@@ -143,6 +143,59 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
+// Two sums per column instead of one.
+bool has_kernel(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto width = rows.size(1) * (rows.scalar_type() == at::kDouble ? 2 : 1);
+  return has_kernel(rows, weight) && 2 * width <= gpu::kNormWidthMax && bias.is_contiguous() &&
+         bias.scalar_type() == rows.scalar_type();
+}
+
+gpu::LayerNormRows describe(const at::Tensor& rows, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& statistics) {
+  return {gpu::element_of(rows),
+          rows.size(0),
+          rows.size(1),
+          rows.const_data_ptr(),
+          weight.const_data_ptr(),
+          bias.const_data_ptr(),
+          statistics[0].mutable_data_ptr(),
+          statistics[1].mutable_data_ptr()};
+}
+
+/// For GPUs that have the kernel; LibTorch's operator has a backward of its own.
+struct LayerNorm : torch::autograd::Function<LayerNorm> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
+                            const at::Tensor& weight, const at::Tensor& bias, double eps) {
+    const auto rows = given.contiguous();
+    const auto out = at::empty_like(rows);
+    const auto statistics =
+        at::empty({2, rows.size(0)}, rows.options().dtype(gpu::wide_type(rows)));
+    gpu::layer_norm(describe(rows, weight, bias, statistics), eps, out.mutable_data_ptr(),
+                    gpu::Place(rows).stream);
+    context->save_for_backward({rows, weight, bias, statistics});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &rows = saved[0], &weight = saved[1], &bias = saved[2], &statistics = saved[3];
+    const auto d_out = gradients[0].contiguous();
+    at::Tensor d_rows, d_weight, d_bias, partial;
+    if (context->needs_input_grad(0)) d_rows = at::empty_like(rows);
+    if (context->needs_input_grad(1)) d_weight = at::zeros_like(weight);  // There may be no row.
+    if (context->needs_input_grad(2)) d_bias = at::zeros_like(bias);
+    if (d_weight.defined() || d_bias.defined())
+      partial = at::empty({2, gpu::kNormParts, rows.size(1)}, statistics.options());
+    const auto data = [](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
+    };
+    gpu::layer_norm_backward(describe(rows, weight, bias, statistics), d_out.const_data_ptr(),
+                             data(d_rows), data(d_weight), data(d_bias), data(partial),
+                             gpu::Place(rows).stream);
+    return {d_rows, d_weight, d_bias, {}};
+  }
+};
+
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& rows, const at::Tensor& weight, double eps) {
@@ -151,6 +204,7 @@ at::Tensor rms_norm(const at::Tensor& rows, const at::Tensor& weight, double eps
 
 at::Tensor layer_norm(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& bias,
                       double eps) {
+  if (has_kernel(rows, weight, bias)) return LayerNorm::apply(rows, weight, bias, eps);
   return at::layer_norm(rows, {rows.size(1)}, weight, bias, eps);
 }
 

@@ -4,20 +4,12 @@
 
 #include <algorithm>
 
-#include "kernels/gpu/elements.cuh"
 #include "kernels/gpu/launch.cuh"
+#include "kernels/gpu/row_pieces.cuh"
 
 namespace troupe::kernels::gpu {
 
 namespace {
-
-constexpr int kThreads = 256;
-
-// Calls `function(begin, values)` for this thread's part of a row, `Count` elements at a time.
-template <int Count, class Function>
-__device__ void along(std::int64_t width, Function function) {
-  for (std::int64_t i = Count * threadIdx.x; i < width; i += Count * kThreads) function(i);
-}
 
 // --- RMSNorm: a thread block per row, backward per some rows. ---
 
@@ -90,28 +82,7 @@ __global__ void norm_backward(NormRows norm, const T* d_out, T* d_in, WideOf<T>*
     });
 }
 
-template <class T>
-__global__ void add_parts(const WideOf<T>* partial, std::int64_t parts, std::int64_t width, T* to) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (column >= width) return;
-  WideOf<T> sum = 0;
-  for (std::int64_t part = 0; part < parts; ++part) sum += partial[part * width + column];
-  to[column] = narrow<T>(sum);
-}
-
 // --- Elements one by one. ---
-
-dim3 blocks_for(std::int64_t pieces) {
-  return {static_cast<unsigned>((pieces + kThreads - 1) / kThreads)};
-}
-__device__ std::int64_t thread_of_grid() {
-  return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-}
-
-template <class W>
-__device__ W sigmoid(W x) {
-  return 1 / (1 + exp(-x));
-}
 
 template <int Count, class T>
 __global__ void swiglu_forward(const T* gate, const T* up, T* out, std::int64_t count) {
@@ -206,18 +177,6 @@ __global__ void entropy_backward(LogitRows x, const WideOf<T>* d_losses, T* d_lo
       y.at[e] = narrow<T>((i + e == target ? softmax - 1 : softmax) * d);
     }
     write<Count>(d_logits + row * x.width, i, y);
-  });
-}
-
-// Calls `function` with an element and how many to take at a time: vectors where they fit.
-template <class Function, class... Pointers>
-void in_pieces(Element element, std::int64_t width, Function function, Pointers... pointers) {
-  in_element(element, [&](auto zero) {
-    constexpr int kCount = kPerVector<decltype(zero)>;
-    if (in_vectors(width, kCount, pointers...))
-      function(zero, std::integral_constant<int, kCount>{});
-    else
-      function(zero, std::integral_constant<int, 1>{});
   });
 }
 

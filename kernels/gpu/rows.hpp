@@ -34,6 +34,35 @@ void rms_norm(const NormRows& norm, double eps, void* out, Stream stream);
 void rms_norm_backward(const NormRows& norm, const void* d_out, void* d_in, void* d_weight,
                        void* partial, Stream stream);
 
+struct LayerNormRows {
+  Element element = Element::fp32;
+  std::int64_t rows = 0, width = 0;
+  const void* in = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
+  void* mean = nullptr;   ///< [rows], fp32 or fp64.
+  void* scale = nullptr;  ///< Likewise: 1 / sqrt(variance + eps).
+};
+
+/// out = (in - mean) * scale * weight + bias, rounded once; writes mean and scale.
+void layer_norm(const LayerNormRows& norm, double eps, void* out, Stream stream);
+/// Any gradient may be null. partial: fp32 or fp64 [2, kNormParts, width], where the weight's or
+/// the bias's is wanted. REQUIRES: width <= kNormWidthMax / 2 (fp64: a quarter of it).
+void layer_norm_backward(const LayerNormRows& norm, const void* d_out, void* d_in, void* d_weight,
+                         void* d_bias, void* partial, Stream stream);
+
+/// Activation functions of one input.
+enum class Unit : std::uint8_t {
+  gelu,        ///< x * Phi(x), the exact normal distribution function.
+  quick_gelu,  ///< x * sigmoid(1.702 x).
+};
+/// out = unit(in), rounded once; `count` elements.
+void activate(Element element, Unit unit, const void* in, void* out, std::int64_t count,
+              Stream stream);
+/// d_in = unit'(in) * d_out, rounded once.
+void activate_backward(Element element, Unit unit, const void* in, const void* d_out, void* d_in,
+                       std::int64_t count, Stream stream);
+
 /// out = silu(gate), rounded, * up; `count` elements.
 void swiglu(Element element, const void* gate, const void* up, void* out, std::int64_t count,
             Stream stream);

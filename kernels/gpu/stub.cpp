@@ -28,6 +28,14 @@ void attend_plain_backward(const Attention&, const AttentionGradients&, bool, St
 
 void rms_norm(const NormRows&, double, void*, Stream) { none(); }
 void rms_norm_backward(const NormRows&, const void*, void*, void*, void*, Stream) { none(); }
+void layer_norm(const LayerNormRows&, double, void*, Stream) { none(); }
+void layer_norm_backward(const LayerNormRows&, const void*, void*, void*, void*, void*, Stream) {
+  none();
+}
+void activate(Element, Unit, const void*, void*, std::int64_t, Stream) { none(); }
+void activate_backward(Element, Unit, const void*, const void*, void*, std::int64_t, Stream) {
+  none();
+}
 void swiglu(Element, const void*, const void*, void*, std::int64_t, Stream) { none(); }
 void swiglu_backward(Element, const void*, const void*, const void*, void*, void*, std::int64_t,
                      Stream) {

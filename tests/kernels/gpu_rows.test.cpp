@@ -79,6 +79,35 @@ TEST_CASE("SwiGLU on a GPU is that of a CPU", "[kernels][gpu]") {
             [](const Tensors& x) { return swiglu(x[0], x[1]); });
 }
 
+TEST_CASE("LayerNorm on a GPU is that of a CPU", "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  const auto norm = [](const Tensors& x) { return layer_norm(x[0], x[1], x[2], 1e-5); };
+  for (const std::int64_t width : {2, 7, 96, 1000, 1280, 5120})
+    for (const std::int64_t rows : {1, 3, 700}) {
+      if (rows * width > 3'000'000) continue;
+      compare({values({rows, width}, 1), values({width}, 2), values({width}, 3)}, device, norm);
+    }
+  // Rows far from zero: what is left of them is small. bf16 would not hold it.
+  const auto far = values({5, 96}, 1).mul(1e-2).add(50);
+  const auto on = [&](at::ScalarType type) {
+    return norm({far.to(type).to(device), values({96}, 2).to(type).to(device),
+                 values({96}, 3).to(type).to(device)})
+        .cpu()
+        .to(at::kDouble);
+  };
+  const auto wanted = norm({far.to(at::kFloat).to(at::kDouble), values({96}, 2), values({96}, 3)});
+  CHECK(relative_difference(on(at::kFloat), wanted) < 1e-3);
+}
+
+TEST_CASE("GELU on a GPU is that of a CPU, far below zero too", "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  for (const std::int64_t width : {1, 7, 96, 1000}) {
+    const Tensors inputs{values({33, width}, 1).mul(6)};
+    compare(inputs, device, [](const Tensors& x) { return gelu(x[0]); });
+    compare(inputs, device, [](const Tensors& x) { return quick_gelu(x[0]); });
+  }
+}
+
 TEST_CASE("rotations on a GPU are those of a CPU", "[kernels][gpu]") {
   TROUPE_ON_A_GPU(device);
   const std::vector<std::int64_t> positions{0, 1, 2, 3, 0, 1, 5000, 7};
@@ -130,6 +159,12 @@ TEST_CASE("operators on a GPU take no rows, and inputs that do not train", "[ker
   out.sum().backward();
   CHECK(weight.grad().abs().sum().item<double>() == 0);
   CHECK(swiglu(at::zeros({0, 96}, on), at::zeros({0, 96}, on)).size(0) == 0);
+  const auto bias = at::ones({96}, on).set_requires_grad(true);
+  layer_norm(at::zeros({0, 96}, on), weight, bias, 1e-5).sum().backward();
+  CHECK(bias.grad().abs().sum().item<double>() == 0);
+  CHECK(gelu(at::zeros({0, 96}, on)).size(0) == 0);
+  layer_norm(at::ones({3, 96}, on), weight.detach(), bias, 1e-5).sum().backward();
+  CHECK(bias.grad().equal(at::full({96}, 3, on)));  // Of three rows, one for each.
   const auto up = at::ones({3, 96}, on).set_requires_grad(true);
   swiglu(at::ones({3, 96}, on), up).sum().backward();
   CHECK(up.grad().defined());
