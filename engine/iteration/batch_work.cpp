@@ -6,6 +6,7 @@
 
 #include "engine/iteration/pipeline_costs.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
+#include "runtime/vocabulary/sample_content.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::engine {
@@ -88,6 +89,26 @@ class GroupWork {
     return static_cast<double>(rows);
   }
 
+  /// Bytes of its media for the group's encoders.
+  double content(const SampleShape& unit) const {
+    Bytes bytes;
+    for (const ModuleId module : group_.modules) bytes += media_bytes(unit, module);
+    return static_cast<double>(bytes.count());
+  }
+
+  /// That a row takes to the llm, and its gradient on the way back, where there is one.
+  double columns() const {
+    std::int64_t width = 0;
+    bool trains = false;
+    for (const ModuleId id : group_.modules) {
+      const ModuleSpec& module = plan_.model.at(id);
+      trains = trains || !module.freeze;
+      for (const ModuleId next : module.next)
+        if (plan_.group_of(next) != plan_.group_of(id)) width = std::max(width, module.output_width);
+    }
+    return static_cast<double>(trains ? 2 * width : width);
+  }
+
   double of(const SampleShape& sample, std::size_t index) const {
     // A curve may say that a few rows cost nothing; that they are there must not be lost.
     constexpr double kLeastPerRow = 1e-9;
@@ -125,7 +146,7 @@ Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
 }
 
 std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
-                                   const scheduler::SampleCosts* costs) {
+                                   const scheduler::SampleCosts* costs, double element_bytes) {
   const std::size_t samples = units.whole();
   std::vector<PhaseWork> phases;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
@@ -138,7 +159,13 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& 
       (u < samples ? phase.rows : phase.piece_rows).push_back(work.output_rows(shape));
       if (u >= samples && plan.group_of(units.piece(unit)->module) == ModuleGroupId{g})
         phase.cut[units.sample_of(unit)].push_back(unit);
+      // Of a piece its sample is the one that nodes see.
+      const SampleShape& whole = units.shape(units.sample_of(unit));
+      if (whole.seen_by.empty()) continue;
+      if (const double content = work.content(shape); content > 0)
+        phase.apart[unit] = {whole.seen_by, content};
     }
+    phase.bytes_per_row = element_bytes * work.columns();
     std::map<ReplicaRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
       const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);

@@ -45,7 +45,8 @@ Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
 
 /// What samples and their pieces take in each module group, by the profile (`costs`: of all units);
 /// where no costs are known (null) their rows. A sample with rows there takes something.
+/// `element_bytes`: of a number of the rows between stages.
 std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
-                                   const scheduler::SampleCosts* costs);
+                                   const scheduler::SampleCosts* costs, double element_bytes = 4);
 
 }  // namespace troupe::engine

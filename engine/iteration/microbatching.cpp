@@ -7,6 +7,7 @@
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/simulated_trace.hpp"
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
@@ -94,7 +95,8 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   if (bounds_memory())
     work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, units.shapes());
   work.profile_ms = work.costs.task_ms;
-  work.phases = phase_works(plan_, units, &samples.value());
+  work.phases = phase_works(plan_, units, &samples.value(),
+                            scheduler::bytes_per_element(costs_->options.dtype));
   if (!correction_) return work;
   const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);

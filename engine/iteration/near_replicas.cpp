@@ -1,7 +1,6 @@
 #include "engine/iteration/near_replicas.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -18,17 +17,6 @@ std::size_t first_of(const std::vector<std::size_t>& replicas, double work, cons
                            [&](std::size_t a, std::size_t b) { return end(a) < end(b); });
 }
 
-constexpr std::size_t kNowhere = std::numeric_limits<std::size_t>::max();
-
-/// Per replica the node that it is near to.
-std::vector<std::size_t> nodes_of(const std::vector<std::vector<std::size_t>>& near,
-                                  std::size_t replicas) {
-  std::vector<std::size_t> nodes(replicas, kNowhere);
-  for (std::size_t n = 0; n < near.size(); ++n)
-    for (const std::size_t r : near[n]) nodes[r] = n;
-  return nodes;
-}
-
 /// Brings far samples near, one change after the other.
 class Drawer {
  public:
@@ -38,8 +26,10 @@ class Drawer {
         near_(near),
         chosen_(chosen),
         looks_(looks),
-        node_(nodes_of(near, before.size())),
+        is_near_(near.size(), std::vector<bool>(before.size())),
         on_(before.size()) {
+    for (std::size_t n = 0; n < near.size(); ++n)
+      for (const std::size_t r : near[n]) is_near_[n][r] = true;
     for (std::size_t r = 0; r < before.size(); ++r)
       room_.push_back(end_max * before.speed(r) - before.load(r));
     for (std::size_t s = 0; s < samples.size(); ++s) {
@@ -52,7 +42,7 @@ class Drawer {
     std::vector<std::size_t> order(samples_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return samples_[a].rows > samples_[b].rows;
+      return samples_[a].bytes > samples_[b].bytes;
     });
     for (bool changed = true; changed && looks_ > 0;) {
       changed = false;
@@ -68,7 +58,7 @@ class Drawer {
   };
 
   double far(std::size_t s, std::size_t r) const {
-    return node_[r] == samples_[s].node ? 0 : samples_[s].rows;
+    return is_near_[samples_[s].node][r] ? 0 : samples_[s].bytes;
   }
 
   bool draw(std::size_t s) {
@@ -79,15 +69,15 @@ class Drawer {
         static_cast<std::size_t>(std::max_element(room_.begin(), room_.end()) - room_.begin());
     for (const std::size_t to : near_[samples_[s].node]) {
       moves_.assign(1, {s, to});
-      look(samples_[s].work - room_[to], samples_[s].rows, 0);
+      look(samples_[s].work - room_[to], samples_[s].bytes, 0);
     }
     room_[chosen_[s]] -= samples_[s].work;
     for (const Move& move : best_) go(move);
     return !best_.empty();
   }
 
-  /// With the moves so far the sample lacks so much room and so many rows are far no more; others
-  /// from `first` on may make way for it.
+  /// With the moves so far the sample lacks so much room and so many bytes less go between nodes;
+  /// others from `first` on may make way for it.
   void look(double lacking, double fewer, std::size_t first) {
     --looks_;
     if (lacking <= 0) {
@@ -129,7 +119,7 @@ class Drawer {
   const std::vector<std::vector<std::size_t>>& near_;
   std::vector<std::size_t>& chosen_;
   std::int64_t looks_;                        ///< Left.
-  const std::vector<std::size_t> node_;       ///< Per replica.
+  std::vector<std::vector<bool>> is_near_;    ///< Per node, per replica.
   std::vector<double> room_;                  ///< Per replica, of work.
   std::vector<std::vector<std::size_t>> on_;  ///< Per replica its samples.
   // Of the sample that is looked at: moves that are tried, the best so far and what they bring.

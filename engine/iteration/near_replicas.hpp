@@ -21,8 +21,8 @@ namespace troupe::engine {
 /// One sample that a phase works on.
 struct WantedSample {
   double work = 0;       ///< > 0.
-  std::size_t node = 0;  ///< Where its rows are wanted: an index into `near`.
-  double rows = 0;       ///< What the phase hands on of it, >= 0.
+  std::size_t node = 0;  ///< Where its rows are wanted, or its content is: an index into `near`.
+  double bytes = 0;      ///< That go between nodes where it is not there, >= 0.
 };
 
 /// Per sample its replica, so that none ends after `end_max`; none where this finds no such deal.
@@ -30,22 +30,20 @@ struct WantedSample {
 /// The largest sample first, each to the replica of the node that wants it which would be the first
 /// to finish, or where it would end too late, or the node has none, to the first of all.
 ///
-/// `near`: per node its replicas, ascending; may be empty. `loads`: what replicas have by now; what
-/// is dealt is added to them, unless nothing is.
-/// Cost: O(samples x (log(samples) + replicas of a node)).
-/// REQUIRES: samples by descending work.
+/// `near`: per node its replicas, ascending; may be empty; one may be near to several. `loads`:
+/// what replicas have by now; what is dealt is added to them, unless nothing is. Cost: O(samples x
+/// (log(samples) + replicas of a node)). REQUIRES: samples by descending work.
 std::optional<std::vector<std::size_t>> keep_near(std::span<const WantedSample> samples,
                                                   const std::vector<std::vector<std::size_t>>& near,
                                                   double end_max,
                                                   balancer::FirstToFinish<double>& loads);
 
-/// Changes `chosen` so that fewer rows are far, and none ends after `end_max` who did not before:
-/// a far sample goes to its node, alone or for up to two others, each of which goes where it came
-/// from, to a node that wants it or to whoever has most room; of those the change that brings most,
-/// the sample with the most rows first, until none brings any.
+/// Changes `chosen` so that fewer bytes go between nodes, and none ends after `end_max` who did not
+/// before: a sample that is far goes to its node, alone or for up to two others, each of which goes
+/// where it came from, to a node that wants it or to whoever has most room; of those the change
+/// that saves most, the sample with the most bytes first, until none saves any.
 ///
-/// Greedy placement leaves 1.5 times the rows that even phases need where samples are few and
-/// large; this leaves what no such change betters.
+/// Greedy placement leaves 1.5 times what even phases need where samples are few and large.
 /// `near`: as above; `before`: loads without these samples. Cost: at most `looks` changes are
 /// looked at, besides O(samples log samples). REQUIRES: a replica of `before` per sample.
 void draw_near(std::span<const WantedSample> samples,

@@ -2,29 +2,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
 
+#include "balancer/ranks/assign_shares.hpp"
 #include "engine/iteration/near_replicas.hpp"
+#include "engine/iteration/phase_nodes.hpp"
 #include "runtime/vocabulary/index.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-/// The node that a replica's last stage is on, which hands rows on; and the one of the llm's stage
-/// that takes them.
-NodeId made_on(const ParallelPlan& plan, ReplicaId replica) {
-  return plan.node_of(plan.at(replica).stages.back());
-}
-NodeId wanted_on(const ParallelPlan& plan, ModuleGroupId group, ReplicaId llm) {
-  const auto& modules = plan.module_groups[group.index()].modules;
-  const bool is_teacher = std::ranges::all_of(
-      modules, [&](ModuleId module) { return plan.model.at(module).kind == ModuleKind::teacher; });
-  const auto& stages = plan.at(llm).stages;
-  return plan.node_of(is_teacher ? stages.back() : stages.front());
-}
 
 /// One sample of a round or piece of one, and where the llm wants it.
 struct Placed {
@@ -39,6 +29,9 @@ constexpr double kWorthStaying = 1.01;
 
 // Changes that are looked at per round for it: a few milliseconds.
 constexpr std::int64_t kLooksMax = 200'000;
+
+// Beyond, placing shares would take longer than it may save: its cost grows with the cube.
+constexpr std::size_t kPlacedReplicas = 32;
 
 std::vector<double> speeds_of(const PhaseWork& work) {
   std::vector<double> speeds;
@@ -59,14 +52,18 @@ class Spreader {
         lists_(work.shares.size()),
         slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
     std::map<NodeId, std::size_t> nodes;
-    for (const LlmCut& own : cuts_)
-      node_.push_back(
-          nodes.try_emplace(wanted_on(plan, group, own.llm), nodes.size()).first->second);
-    near_.resize(nodes.size());
-    const auto replicas = replicas_of(plan, group);
-    for (std::size_t r = 0; r < replicas.size(); ++r)
-      if (const auto found = nodes.find(made_on(plan, replicas[r])); found != nodes.end())
-        near_[found->second].push_back(r);
+    for (const LlmCut& own : cuts_) {
+      wanted_.push_back(wanted_on(plan, group, own.llm));
+      node_.push_back(nodes.try_emplace(wanted_.back(), nodes.size()).first->second);
+    }
+    nodes_ = nodes.size();
+    near_.resize(nodes_);
+    for (const ReplicaId replica : replicas_of(plan, group)) {
+      if (const auto found = nodes.find(made_on(plan, replica)); found != nodes.end())
+        near_[found->second].push_back(made_on_.size());
+      begun_on_.push_back(begun_on(plan, replica));
+      made_on_.push_back(made_on(plan, replica));
+    }
     llm_microbatch_.resize(work.samples.size());
     for (const LlmCut& own : cuts_)
       for (std::size_t m = 0; m < own.cut.llm.size(); ++m)
@@ -114,10 +111,14 @@ class Spreader {
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return round[a].work > round[b].work; });
     std::vector<WantedSample> samples;
-    for (const std::size_t place : order)
-      samples.push_back(
-          {round[place].work, node_[round[place].cut], work_.rows_of(at(round[place].sample))});
-    const auto chosen = deal(samples);
+    std::vector<Placed> placed;
+    for (const std::size_t place : order) {
+      const std::size_t home = home_of(round[place]);
+      samples.push_back({round[place].work, home, bytes_away(round[place], home)});
+      placed.push_back(round[place]);
+    }
+    const auto before = loads_;
+    const auto chosen = nearer(placed, deal(samples), before);
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
     std::vector<std::size_t> replica;
@@ -127,6 +128,79 @@ class Spreader {
     for (std::size_t place = 0; place < round.size(); ++place)
       shares[replica[place]].push_back(round[place]);
     return shares;
+  }
+
+  /// Bytes that go between nodes for a unit on a replica.
+  double far_bytes(const Placed& unit, std::size_t replica) const {
+    double bytes = made_on_[replica] == wanted_[unit.cut]
+                       ? 0
+                       : work_.rows_of(at(unit.sample)) * work_.bytes_per_row;
+    if (const auto apart = work_.apart.find(unit.sample); apart != work_.apart.end())
+      if (!std::ranges::binary_search(apart->second.seen_by, begun_on_[replica]))
+        bytes += apart->second.content;
+    return bytes;
+  }
+
+  /// Where a unit is best off, as an index into `near_`: with who wants its rows, or, where its
+  /// content would have to come there and is more than they, with who sees that.
+  std::size_t home_of(const Placed& unit) {
+    const std::size_t wanted = node_[unit.cut];
+    const auto apart = work_.apart.find(unit.sample);
+    if (apart == work_.apart.end()) return wanted;
+    const auto& [seen_by, content] = apart->second;
+    const double rows = work_.rows_of(at(unit.sample)) * work_.bytes_per_row;
+    if (std::ranges::binary_search(seen_by, wanted_[unit.cut]) ||
+        (!near_[wanted].empty() && !(rows < content)))
+      return wanted;
+    const auto [home, is_new] = homes_.try_emplace(seen_by, near_.size());
+    if (is_new) {
+      near_.emplace_back();
+      for (std::size_t r = 0; r < begun_on_.size(); ++r)
+        if (std::ranges::binary_search(seen_by, begun_on_[r])) near_.back().push_back(r);
+    }
+    return near_[home->second].empty() ? wanted : home->second;
+  }
+
+  /// Bytes that go between nodes for a unit that is not at `home`, and would not there.
+  double bytes_away(const Placed& unit, std::size_t home) const {
+    return home < nodes_ ? work_.rows_of(at(unit.sample)) * work_.bytes_per_row
+                         : work_.apart.at(unit.sample).content;
+  }
+
+  /// What is dealt by share, with replicas that take each other's shares where that brings fewer
+  /// bytes between nodes: node-wise placement, OrchMLLM 5.2.2, for their sum. `before`: loads
+  /// before the deal.
+  std::vector<std::size_t> nearer(const std::vector<Placed>& units, std::vector<std::size_t> chosen,
+                                  const balancer::FirstToFinish<double>& before) {
+    const std::size_t count = lists_.size();
+    if (count < 2 || count > kPlacedReplicas) return chosen;
+    std::vector<double> shares(count), costs(count * count);
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      shares[chosen[i]] += units[i].work;
+      for (std::size_t r = 0; r < count; ++r)
+        costs[chosen[i] * count + r] += far_bytes(units[i], r);
+    }
+    double end = 0, dealt = 0;
+    for (std::size_t r = 0; r < count; ++r) {
+      end = std::max(end, loads_.end(r));
+      dealt += costs[r * count + r];
+    }
+    if (dealt == 0) return chosen;
+    for (std::size_t s = 0; s < count; ++s)
+      for (std::size_t r = 0; r < count; ++r)
+        if (r != s && (before.load(r) + shares[s]) / before.speed(r) > end)
+          costs[s * count + r] = std::numeric_limits<double>::infinity();
+    const auto places = balancer::assign_shares(costs, count);
+    double placed = 0;
+    for (std::size_t s = 0; s < count; ++s) placed += costs[s * count + places[s]];
+    // Sums of other orders differ in their last digits.
+    if (!(placed < dealt * (1 - 1e-9))) return chosen;
+    loads_ = before;
+    for (std::size_t i = 0; i < units.size(); ++i) {
+      chosen[i] = places[chosen[i]];
+      loads_.add(chosen[i], units[i].work);
+    }
+    return chosen;
   }
 
   /// Where samples go, by descending work: as many rows where they are wanted as are found while
@@ -190,40 +264,15 @@ class Spreader {
   std::vector<MicrobatchList> lists_;
   std::size_t slices_;                       ///< Microbatches that a share of a round becomes.
   std::vector<std::size_t> llm_microbatch_;  ///< Per sample.
-  std::vector<std::size_t> node_;            ///< Per cut, where its llm wants rows; numbered here.
-  std::vector<std::vector<std::size_t>> near_;  ///< Per such node, the group's replicas there.
+  std::vector<NodeId> wanted_;               ///< Per cut, where its llm wants rows.
+  std::vector<std::size_t> node_;            ///< The same, numbered here.
+  std::size_t nodes_ = 0;                    ///< Of these.
+  /// Per such node the group's replicas there; behind these, per list of nodes that see a source
+  /// (`homes_`) those that begin on one of them.
+  std::vector<std::vector<std::size_t>> near_;
+  std::map<std::vector<NodeId>, std::size_t> homes_;
+  std::vector<NodeId> begun_on_, made_on_;  ///< Per replica.
 };
-
-template <class Visit>
-void for_each_sample(const MicrobatchList& list, Visit visit) {
-  for (const Microbatch& microbatch : list)
-    for (const Part& part : microbatch.parts)
-      for (const auto sample : part.samples) visit(at(sample));
-}
-
-double load_of(const MicrobatchList& list, const PhaseWork& work) {
-  double sum = 0;
-  for_each_sample(list, [&](std::size_t unit) { sum += work.work_of(unit); });
-  return sum;
-}
-
-/// The least rows that leave a node which keeps `room` of the work of these samples, were they
-/// divisible: those with the fewest rows for their work. REQUIRES: all have some.
-double rows_beyond(std::vector<std::size_t>& samples, double room, const PhaseWork& work) {
-  double excess = -room;
-  for (const std::size_t s : samples) excess += work.work_of(s);
-  std::sort(samples.begin(), samples.end(), [&](std::size_t a, std::size_t b) {
-    return work.rows_of(a) * work.work_of(b) < work.rows_of(b) * work.work_of(a);
-  });
-  double rows = 0;
-  for (const std::size_t s : samples) {
-    if (!(excess > 0)) break;
-    const double part = std::min(1.0, excess / work.work_of(s));
-    rows += part * work.rows_of(s);
-    excess -= part * work.work_of(s);
-  }
-  return rows;
-}
 
 }  // namespace
 
@@ -239,81 +288,6 @@ std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId
                                          bool splits_parts, bool in_pieces) {
   if (cuts.empty()) return std::vector<MicrobatchList>(replicas_of(plan, group).size());
   return Spreader(plan, group, cuts, work, splits_parts, in_pieces).run();
-}
-
-double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work) {
-  double largest = 0;
-  for (std::size_t r = 0; r < lists.size(); ++r)
-    largest = std::max(largest, load_of(lists[r], work) * work.shares[r]);
-  return largest;
-}
-
-double even_load(const PhaseWork& work) {
-  double total = 0, speeds = 0;
-  for (const double sample : work.samples) total += sample;
-  for (const double share : work.shares) speeds += 1 / share;
-  return total / speeds;
-}
-
-FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
-                 std::span<const MicrobatchList> microbatches, const PhaseWork& work) {
-  FarRows found;
-  if (group.index() + 1 == plan.module_groups.size()) return found;
-  std::vector<NodeId> wanted(work.samples.size() + work.piece_work.size());
-  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
-    if (plan.is_llm(ReplicaId{r}))
-      for_each_sample(microbatches[r],
-                      [&](std::size_t s) { wanted[s] = wanted_on(plan, group, ReplicaId{r}); });
-  for (const auto& [sample, pieces] : work.cut)
-    for (const auto piece : pieces) wanted[at(piece)] = wanted[at(sample)];
-  std::map<NodeId, double> room;  // Work that a node's replicas do in an even phase.
-  std::map<NodeId, std::vector<std::size_t>> wanting;
-  double total = 0, speeds = 0, rows = 0, far = 0;
-  const auto replicas = replicas_of(plan, group);
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    room[made_on(plan, replicas[i])] += 1 / work.shares[i];
-    speeds += 1 / work.shares[i];
-    for_each_sample(microbatches[replicas[i].index()], [&](std::size_t s) {
-      if (!(work.work_of(s) > 0)) return;
-      total += work.work_of(s);
-      rows += work.rows_of(s);
-      if (wanted[s] != made_on(plan, replicas[i])) far += work.rows_of(s);
-      wanting[wanted[s]].push_back(s);
-    });
-  }
-  if (!(rows > 0)) return found;
-  double least = 0;
-  for (auto& [node, samples] : wanting)
-    least += rows_beyond(samples, room[node] / speeds * total, work);
-  return {far / rows, least / rows};
-}
-
-PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
-                           std::span<const MicrobatchList> microbatches, const PhaseWork& work) {
-  const auto replicas = replicas_of(plan, group);
-  double dealt = 0, largest = 0, speeds = 0;
-  for (const double share : work.shares) speeds += 1 / share;
-  std::vector<MicrobatchList> own;
-  for (const ReplicaId replica : replicas) own.push_back(microbatches[replica.index()]);
-  for (const MicrobatchList& list : own)
-    for_each_sample(list, [&](std::size_t unit) {
-      dealt += work.work_of(unit);
-      largest = std::max(largest, work.work_of(unit));
-    });
-  if (!(dealt > 0)) return {};
-  // Pieces need not take as much together as their sample.
-  const double mean = dealt / speeds;
-  double drawn = 0;
-  for (std::size_t r = 0; r < replicas.size(); ++r) {
-    const std::size_t begin = r * work.samples.size() / replicas.size();
-    const std::size_t end = (r + 1) * work.samples.size() / replicas.size();
-    double sum = 0;
-    for (std::size_t s = begin; s < end; ++s) sum += work.samples[s];
-    drawn = std::max(drawn, sum * work.shares[r]);
-  }
-  const double fastest = *std::min_element(work.shares.begin(), work.shares.end());
-  return {drawn / even_load(work), largest_load(own, work) / mean,
-          std::max(1.0, largest * fastest / mean)};
 }
 
 }  // namespace troupe::engine

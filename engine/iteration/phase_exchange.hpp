@@ -19,6 +19,12 @@
 
 namespace troupe::engine {
 
+/// A unit whose source of data some nodes do not see.
+struct ApartUnit {
+  std::vector<NodeId> seen_by;  ///< Ascending; not empty.
+  double content = 0;           ///< Bytes that go to a replica which begins on another node.
+};
+
 /// What a phase, the work of one module group, takes.
 struct PhaseWork {
   /// Per sample of the batch: of all the group's layers, forward and backward; 0: none of its
@@ -32,6 +38,8 @@ struct PhaseWork {
   std::vector<double> piece_rows = {};  ///< As `rows`, per piece.
   /// Samples that this group may take in pieces: the units that these are.
   std::map<std::int32_t, std::vector<std::int32_t>> cut = {};
+  std::map<std::int32_t, ApartUnit> apart = {};  ///< By unit.
+  double bytes_per_row = 1;  ///< That a row takes between nodes, its gradient included.
 
   double work_of(std::size_t unit) const {
     return unit < samples.size() ? samples[unit] : piece_work[unit - samples.size()];
@@ -56,7 +64,10 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// and all rounds before (post-balancing's algorithm 1, OrchMLLM section 5.1, with replicas of
 /// different speed), samples that are cut (`PhaseWork::cut`) piece by piece, unless they are not to
 /// go `in_pieces`. Where the llm's node has replicas of the group samples stay there instead
-/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it. Where the group
+/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it; samples that few
+/// nodes see, where their content is, if their rows are fewer bytes. Then replicas take each
+/// other's shares of the round where fewer bytes go between nodes for it, as few as any placement
+/// of these shares has, and none ends later than the last (up to 32 replicas). Where the group
 /// has fewer replicas than the llm, a replica's share of a round is as many microbatches as one of
 /// them feeds llm replicas, samples of the same llm replica side by side.
 ///
@@ -67,7 +78,7 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// Bound: no replica gets more than an even share of each of its rounds and the largest unit, and
 /// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
 /// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
-/// the group on a node)).
+/// the group on a node) + rounds x replicas^3).
 /// REQUIRES: a work for every unit of the cuts, a share for every replica.
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,

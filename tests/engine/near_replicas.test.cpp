@@ -110,7 +110,7 @@ double far(const std::vector<WantedSample>& samples,
   double rows = 0;
   for (std::size_t s = 0; s < samples.size(); ++s)
     if (std::ranges::find(near[samples[s].node], chosen[s]) == near[samples[s].node].end())
-      rows += samples[s].rows;
+      rows += samples[s].bytes;
   return rows;
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <set>
 
+#include "engine/iteration/batch_work.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
@@ -236,6 +237,136 @@ TEST_CASE(
   const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
   CHECK((lists[0] == MicrobatchList{one_part({0, 2, 3})}));
   CHECK((lists[1] == MicrobatchList{one_part({1, 4, 5})}));
+}
+
+/// Samples of a replica, in order.
+std::vector<std::int32_t> samples_of(const MicrobatchList& list) {
+  std::vector<std::int32_t> found;
+  for (const auto& microbatch : list)
+    for (const auto& part : microbatch.parts)
+      found.insert(found.end(), part.samples.begin(), part.samples.end());
+  return found;
+}
+
+using Samples = std::vector<std::int32_t>;
+
+TEST_CASE("a source's samples are encoded where it is, if their rows are fewer bytes", "[engine]") {
+  const auto plan = colocated();  // Llm 2 on node 0, llm 3 on node 1, as the encoders.
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 2})}, {one_part({0, 2})}}},
+                                 {ReplicaId{3}, {{one_part({1, 3})}, {one_part({1, 3})}}}};
+  PhaseWork work = work_of({1, 1.01, 1, 1}, 2);  // The largest chooses first.
+  work.rows = {10, 10, 10, 10};
+  const auto first = [&] {
+    return samples_of(spread_phase(plan, ModuleGroupId{0}, cuts, work, false)[0]);
+  };
+  CHECK(first() == Samples{0, 2});
+  // Node 0 alone sees 1, whose pixels are 100 bytes: its rows, and those of 2, which makes room,
+  // are 10 each.
+  work.apart = {{1, {{NodeId{0}}, 100}}};
+  CHECK(first() == Samples{0, 1});
+  work.apart = {{1, {{NodeId{0}}, 5}}};  // Fewer than its rows.
+  CHECK(first() == Samples{0, 2});
+  work.bytes_per_row = 0.25;  // Now 2.5 bytes.
+  CHECK(first() == Samples{0, 1});
+  work.apart = {{1, {{NodeId{1}}, 100}}};  // Where it is wanted.
+  CHECK(first() == Samples{0, 2});
+  work.apart = {{1, {{NodeId{7}}, 100}}};  // Nobody encodes there.
+  CHECK(first() == Samples{0, 2});
+}
+
+TEST_CASE("phases know which samples few nodes see, and what a row weighs", "[engine]") {
+  auto plan = colocated();
+  SampleShape shape;
+  shape.media = {{ModuleId{0}, {{16, 16, 4, 4, 4}}, 10}};
+  shape.llm_tokens = 9;
+  const SampleShape seen = shape;
+  shape.seen_by = {NodeId{1}};
+  const std::vector<SampleShape> samples{seen, shape};
+  const std::vector<SamplePiece> pieces;
+  const SampleUnits units(samples, pieces);
+  const auto phase = [&] { return phase_works(plan, units, nullptr, 2).front(); };
+  REQUIRE(phase().apart.size() == 1);
+  const ApartUnit apart = phase().apart.at(1);
+  CHECK((apart.seen_by == std::vector{NodeId{1}}));
+  CHECK(apart.content == 16 * 10 * 4);
+  // The projector's rows, and as many gradients, of two bytes a number.
+  const auto width = static_cast<double>(plan.model.at(ModuleId{1}).output_width);
+  REQUIRE(width > 0);
+  CHECK(phase().bytes_per_row == 2 * 2 * width);
+  for (auto& module : plan.model.modules) module.freeze = module.kind != ModuleKind::llm;
+  CHECK(phase().bytes_per_row == 2 * width);
+}
+
+TEST_CASE("replicas take each other's shares where fewer bytes move for it", "[engine]") {
+  const auto plan = colocated();
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0})}, {one_part({0})}}},
+                                 {ReplicaId{3}, {{one_part({1})}, {one_part({1})}}}};
+  PhaseWork work = work_of({1, 1}, 2);
+  work.rows = {10, 10};
+  const auto lists = [&] { return spread_phase(plan, ModuleGroupId{0}, cuts, work, false); };
+  // Each would stay with its llm: 100 bytes of pixels for 1, where rows of both are 20.
+  work.apart = {{1, {{NodeId{0}}, 100}}};
+  CHECK(samples_of(lists()[0]) == Samples{1});
+  CHECK(samples_of(lists()[1]) == Samples{0});
+  work.apart = {{1, {{NodeId{0}}, 15}}};
+  CHECK(samples_of(lists()[0]) == Samples{0});
+  // Nobody ends later for it.
+  work.apart = {{1, {{NodeId{0}}, 100}}};
+  work.shares = {1, 0.5};
+  work.samples = {1, 2};
+  const auto found = loads(lists(), work);
+  CHECK(std::max(found[0], found[1]) == 1);
+}
+
+TEST_CASE("no two replicas could take each other's shares for fewer bytes", "[engine][property]") {
+  std::mt19937_64 random(12);
+  const auto plan = colocated();
+  int moved = 0;
+  for (int turn = 0; turn < 300; ++turn) {
+    std::vector<LlmCut> cuts;
+    std::vector<double> weights, rows;
+    std::vector<NodeId> wanted;
+    PhaseWork work;
+    for (int r = 0; r < 2; ++r) {
+      Samples own;
+      for (std::size_t i = 0, size = 1 + random() % 4; i < size; ++i) {
+        const auto sample = static_cast<std::int32_t>(weights.size());
+        own.push_back(sample);
+        weights.push_back(1.0 + static_cast<double>(random() % 5));
+        rows.push_back(static_cast<double>(1 + random() % 9));
+        wanted.emplace_back(r);
+        if (random() % 2 == 0)
+          work.apart[sample] = {{NodeId{static_cast<std::int32_t>(random() % 2)}},
+                                static_cast<double>(random() % 40)};
+      }
+      cuts.push_back({ReplicaId{2 + r}, {{one_part(own)}, {one_part(own)}}});
+    }
+    work.samples = weights;
+    work.rows = rows;
+    work.shares = {1, 1};
+    const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+    // The shares in this order on nodes 0 and 1.
+    const auto bytes = [&](const std::vector<Samples>& shares) {
+      double sum = 0;
+      for (std::int32_t node = 0; node < 2; ++node)
+        for (const auto sample : shares[static_cast<std::size_t>(node)]) {
+          if (wanted[static_cast<std::size_t>(sample)] != NodeId{node})
+            sum += rows[static_cast<std::size_t>(sample)];
+          if (const auto apart = work.apart.find(sample);
+              apart != work.apart.end() && apart->second.seen_by.front() != NodeId{node})
+            sum += apart->second.content;
+        }
+      return sum;
+    };
+    std::vector<Samples> shares;
+    for (const auto& list : lists) shares.push_back(samples_of(list));
+    const double planned = bytes(shares);
+    std::swap(shares[0], shares[1]);
+    CHECK(planned <= bytes(shares));
+    moved += planned > 0 ? 1 : 0;
+    CHECK((spread_phase(plan, ModuleGroupId{0}, cuts, work, false) == lists));
+  }
+  CHECK(moved > 100);
 }
 
 TEST_CASE("a teacher's rows are wanted where the llm ends", "[engine]") {
