@@ -104,7 +104,8 @@ class GroupWork {
       const ModuleSpec& module = plan_.model.at(id);
       trains = trains || !module.freeze;
       for (const ModuleId next : module.next)
-        if (plan_.group_of(next) != plan_.group_of(id)) width = std::max(width, module.output_width);
+        if (plan_.group_of(next) != plan_.group_of(id))
+          width = std::max(width, module.output_width);
     }
     return static_cast<double>(trains ? 2 * width : width);
   }

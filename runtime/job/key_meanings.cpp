@@ -193,10 +193,12 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"cluster.transport", "What carries tensors between processes."},
     {"cluster.sums",
      "How gradients are added up over devices: by messages; nccl, where each has a GPU of its own, "
-     "in NCCL's own order (train.dtype fp64: as a chain); nccl-chain, holder after holder, with the "
+     "in NCCL's own order (train.dtype fp64: as a chain); nccl-chain, holder after holder, with "
+     "the "
      "bits of messages."},
     {"cluster.sum_timeout_s",
-     "How long one of NCCL's sums may take from a device's part on; then the device counts as lost."},
+     "How long one of NCCL's sums may take from a device's part on; then the device counts as "
+     "lost."},
     {"cluster.join_timeout_s", "Until all nodes are there; again until all are set up."},
     {"cluster.heartbeat_interval_s", "Between two signs of life of a node, or of the head."},
     {"cluster.heartbeat_timeout_s", "Silence after which a node, or the head, counts as lost."},
