@@ -3,8 +3,8 @@
 //
 //   int main(int count, char** words) { return troupe::run_program(count, words, register_own); }
 //
-// `register_own` adds model families, policies, schedules, formats of data or observers, as the
-// function that a plug-in names does (runtime/plugins/entry_point.hpp). Linked with
+// `register_own` adds model families, policies, schedules, formats of data, observers or stages, as
+// the function that a plug-in names does (runtime/plugins/entry_point.hpp). Linked with
 // `troupe::engine` of the installed CMake package; what holds for plug-ins holds for it, except
 // that the linker, and not the program, sees whether both were made for each other.
 
