@@ -15,13 +15,16 @@ namespace {
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kPairs = 4;  // 64 queries or keys in 16s.
 
-using Results = float[2 * kPairs][4];
+template <int Pairs>
+using Results = float[2 * Pairs][4];
 
-// result = left rows [first, first + 16) times the 64 rows of `right`, turned.
-template <int D>
-__device__ void multiply(Results& result, const Bf16* left, int first, const Bf16* right) {
+// result = left rows [first, first + 16) times `Pairs` times 16 rows of `right` from `from` on,
+// turned.
+template <int D, int Pairs>
+__device__ void multiply(Results<Pairs>& result, const Bf16* left, int first, const Bf16* right,
+                         int from = 0) {
 #pragma unroll
-  for (int n = 0; n < 2 * kPairs; ++n)
+  for (int n = 0; n < 2 * Pairs; ++n)
 #pragma unroll
     for (int e = 0; e < 4; ++e) result[n][e] = 0;
 #pragma unroll
@@ -29,31 +32,38 @@ __device__ void multiply(Results& result, const Bf16* left, int first, const Bf1
     std::uint32_t a[4];
     load_left<D>(a, left, first, step);
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
+    for (int pair = 0; pair < Pairs; ++pair) {
       std::uint32_t b[4];
-      load_right<D>(b, right, 16 * pair, step);
+      load_right<D>(b, right, from + 16 * pair, step);
       multiply_add(result[2 * pair], a, b[0], b[1]);
       multiply_add(result[2 * pair + 1], a, b[2], b[3]);
     }
   }
 }
 
-// total += left [16 x 64] times `right` [64 x D].
-template <int D>
-__device__ void add_product(float (&total)[D / 8][4], const Results& left, const Bf16* right) {
+// total += left [16 x 16 Pairs] times as many rows of `right` [64 x D] from `from` on.
+template <int D, int Pairs>
+__device__ void add_product(float (&total)[D / 8][4], const Results<Pairs>& left, const Bf16* right,
+                            int from = 0) {
 #pragma unroll
-  for (int step = 0; step < kPairs; ++step) {
+  for (int step = 0; step < Pairs; ++step) {
     std::uint32_t a[4];
     as_left(a, left[2 * step], left[2 * step + 1]);
 #pragma unroll
     for (int pair = 0; pair < D / 16; ++pair) {
       std::uint32_t b[4];
-      load_right_turned<D>(b, right, 16 * step, pair);
+      load_right_turned<D>(b, right, from + 16 * step, pair);
       multiply_add(total[2 * pair], a, b[0], b[1]);
       multiply_add(total[2 * pair + 1], a, b[2], b[3]);
     }
   }
 }
+
+// Queries that `by_key` takes at a time, in 16s. At 128 the gradients of a warp's keys and values
+// alone are 128 registers of a thread: beside them there is room for scores of half a tile. Sums
+// run over the queries in the same order.
+template <int D>
+inline constexpr int kPairsByKey = D > 64 ? kPairs / 2 : kPairs;
 
 template <int D>
 struct SharedByKey {
@@ -99,43 +109,47 @@ __global__ __launch_bounds__(kThreads, 2) void by_key(Attention x, AttentionGrad
   float d_key[D / 8][4] = {}, d_value[D / 8][4] = {};
   const float scale = static_cast<float>(x.scale) * kLog2E;
   const int key = static_cast<int>(first) + strip + lane_row();
+  constexpr int kPart = kPairsByKey<D>;
   for (int turn = 0; turn < turns; ++turn) {
     const int stage = turn % 2;
     copies_end<0>();
     __syncthreads();
     if (turn + 1 < turns) load(turn + 1, 1 - stage);
     const TileEntry entry = x.by_key.entries[begin + turn % count];
-    Results weights, pushed;
-    multiply<D>(weights, shared.key, strip, shared.query[stage]);
+#pragma unroll 1
+    for (int from = 0; from < kBackTile; from += 16 * kPart) {
+      Results<kPart> weights, pushed;
+      multiply<D, kPart>(weights, shared.key, strip, shared.query[stage], from);
 #pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n)
+      for (int n = 0; n < 2 * kPart; ++n)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int column = n * 8 + lane_column() + e;
-        const float divisor = shared.log_total[stage][column];
-        float& low = weights[n][e];
-        float& high = weights[n][2 + e];
-        low = exp2f(fmaf(low, scale, -divisor));
-        high = exp2f(fmaf(high, scale, -divisor));
-        if (entry.test != 0) {
-          const QuerySight sight(x.mask,
-                                 static_cast<std::int64_t>(entry.other) * kBackTile + column,
-                                 x.rows, entry.test);
-          if (!sight.sees(key)) low = 0;
-          if (!sight.sees(key + 8)) high = 0;
+        for (int e = 0; e < 2; ++e) {
+          const int column = from + n * 8 + lane_column() + e;
+          const float divisor = shared.log_total[stage][column];
+          float& low = weights[n][e];
+          float& high = weights[n][2 + e];
+          low = exp2f(fmaf(low, scale, -divisor));
+          high = exp2f(fmaf(high, scale, -divisor));
+          if (entry.test != 0) {
+            const QuerySight sight(x.mask,
+                                   static_cast<std::int64_t>(entry.other) * kBackTile + column,
+                                   x.rows, entry.test);
+            if (!sight.sees(key)) low = 0;
+            if (!sight.sees(key + 8)) high = 0;
+          }
         }
-      }
-    add_product<D>(d_value, weights, shared.d_out[stage]);
-    multiply<D>(pushed, shared.value, strip, shared.d_out[stage]);
+      add_product<D, kPart>(d_value, weights, shared.d_out[stage], from);
+      multiply<D, kPart>(pushed, shared.value, strip, shared.d_out[stage], from);
 #pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n)
+      for (int n = 0; n < 2 * kPart; ++n)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const float pull = shared.pull[stage][n * 8 + lane_column() + e];
-        pushed[n][e] = weights[n][e] * (pushed[n][e] - pull);
-        pushed[n][2 + e] = weights[n][2 + e] * (pushed[n][2 + e] - pull);
-      }
-    add_product<D>(d_key, pushed, shared.query[stage]);
+        for (int e = 0; e < 2; ++e) {
+          const float pull = shared.pull[stage][from + n * 8 + lane_column() + e];
+          pushed[n][e] = weights[n][e] * (pushed[n][e] - pull);
+          pushed[n][2 + e] = weights[n][2 + e] * (pushed[n][2 + e] - pull);
+        }
+      add_product<D, kPart>(d_key, pushed, shared.query[stage], from);
+    }
   }
   const float back = static_cast<float>(x.scale);
   store_rows<D>(g.d_key, kv_head, d_key, back, back, first + strip, x.rows, dim);
@@ -187,9 +201,9 @@ __global__ __launch_bounds__(kThreads, 2) void by_query(Attention x, AttentionGr
     __syncthreads();
     if (at + 1 < end) load(at + 1, 1 - stage);
     const TileEntry entry = x.back_by_query.entries[at];
-    Results weights, pushed;
-    multiply<D>(weights, shared.query, strip, shared.key[stage]);
-    multiply<D>(pushed, shared.d_out, strip, shared.value[stage]);
+    Results<kPairs> weights, pushed;
+    multiply<D, kPairs>(weights, shared.query, strip, shared.key[stage]);
+    multiply<D, kPairs>(pushed, shared.d_out, strip, shared.value[stage]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const QuerySight sight(x.mask, first + strip + lane_row() + 8 * half, x.rows, entry.test);
@@ -203,7 +217,7 @@ __global__ __launch_bounds__(kThreads, 2) void by_query(Attention x, AttentionGr
           pushed[n][2 * half + e] = weight * (pushed[n][2 * half + e] - pull[half]);
         }
     }
-    add_product<D>(d_query, pushed, shared.key[stage]);
+    add_product<D, kPairs>(d_query, pushed, shared.key[stage]);
   }
   const float back = static_cast<float>(x.scale);
   store_rows<D>(g.d_query, head, d_query, back, back, first + strip, x.rows, dim);

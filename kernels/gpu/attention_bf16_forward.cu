@@ -28,14 +28,22 @@ struct Totals {
   float total[2] = {0, 0};  // Of this thread's columns.
 };
 
-using Scores = float[2 * kPairs][4];
-
+// Keys that a warp takes at a time, in 16s. At 128 the rows that it sums up are 128 registers of a
+// thread: beside them there is room for scores of 16 keys (of 32 ptxas spills some for sm_80).
 template <int D>
-__device__ void score(Scores (&scores)[kStrips], const Bf16* query, const Bf16* key, int first) {
+inline constexpr int kPairsOf = D > 64 ? 1 : kPairs;
+
+template <int Pairs>
+using Scores = float[2 * Pairs][4];
+
+// Of queries from `first` on and keys of the tile from `from` on.
+template <int D, int Pairs>
+__device__ void score(Scores<Pairs> (&scores)[kStrips], const Bf16* query, const Bf16* key,
+                      int first, int from) {
 #pragma unroll
   for (int s = 0; s < kStrips; ++s)
 #pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n)
+    for (int n = 0; n < 2 * Pairs; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[s][n][e] = 0;
 #pragma unroll
@@ -44,9 +52,9 @@ __device__ void score(Scores (&scores)[kStrips], const Bf16* query, const Bf16* 
 #pragma unroll
     for (int s = 0; s < kStrips; ++s) load_left<D>(left[s], query, first + 16 * s, step);
 #pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
+    for (int pair = 0; pair < Pairs; ++pair) {
       std::uint32_t right[4];
-      load_right<D>(right, key, 16 * pair, step);
+      load_right<D>(right, key, from + 16 * pair, step);
 #pragma unroll
       for (int s = 0; s < kStrips; ++s) {
         multiply_add(scores[s][2 * pair], left[s], right[0], right[1]);
@@ -56,12 +64,14 @@ __device__ void score(Scores (&scores)[kStrips], const Bf16* query, const Bf16* 
   }
 }
 
-__device__ void hide(Scores& scores, const Attention& x, std::int64_t query, int key, int test) {
+template <int Pairs>
+__device__ void hide(Scores<Pairs>& scores, const Attention& x, std::int64_t query, int key,
+                     int test) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const QuerySight sight(x.mask, query + lane_row() + 8 * half, x.rows, test);
 #pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n)
+    for (int n = 0; n < 2 * Pairs; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e)
         if (!sight.sees(key + n * 8 + lane_column() + e)) scores[n][2 * half + e] = -kInfinity;
@@ -69,13 +79,13 @@ __device__ void hide(Scores& scores, const Attention& x, std::int64_t query, int
 }
 
 // Scores become weights; what was summed so far is made smaller where a larger score was found.
-template <int D>
-__device__ void weigh(Scores& scores, Totals& totals, float (&out)[D / 8][4], float scale) {
+template <int D, int Pairs>
+__device__ void weigh(Scores<Pairs>& scores, Totals& totals, float (&out)[D / 8][4], float scale) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float top = totals.top[half];
 #pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n)
+    for (int n = 0; n < 2 * Pairs; ++n)
       top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 2));
@@ -84,13 +94,16 @@ __device__ void weigh(Scores& scores, Totals& totals, float (&out)[D / 8][4], fl
     const float factor = top == totals.top[half] ? 1 : exp2f((totals.top[half] - top) * scale);
     totals.top[half] = top;
     totals.total[half] *= factor;
+    // Seldom, after the first tiles: the whole warp passes over it.
+    if (__any_sync(0xffffffffU, factor != 1)) {
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      out[n][2 * half] *= factor;
-      out[n][2 * half + 1] *= factor;
+      for (int n = 0; n < D / 8; ++n) {
+        out[n][2 * half] *= factor;
+        out[n][2 * half + 1] *= factor;
+      }
     }
 #pragma unroll
-    for (int n = 0; n < 2 * kPairs; ++n)
+    for (int n = 0; n < 2 * Pairs; ++n)
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         float& value = scores[n][2 * half + e];
@@ -100,11 +113,11 @@ __device__ void weigh(Scores& scores, Totals& totals, float (&out)[D / 8][4], fl
   }
 }
 
-template <int D>
-__device__ void add_values(float (&out)[kStrips][D / 8][4], const Scores (&weights)[kStrips],
-                           const Bf16* value) {
+template <int D, int Pairs>
+__device__ void add_values(float (&out)[kStrips][D / 8][4], const Scores<Pairs> (&weights)[kStrips],
+                           const Bf16* value, int from) {
 #pragma unroll
-  for (int step = 0; step < kPairs; ++step) {
+  for (int step = 0; step < Pairs; ++step) {
     std::uint32_t left[kStrips][4];
 #pragma unroll
     for (int s = 0; s < kStrips; ++s)
@@ -112,7 +125,7 @@ __device__ void add_values(float (&out)[kStrips][D / 8][4], const Scores (&weigh
 #pragma unroll
     for (int pair = 0; pair < D / 16; ++pair) {
       std::uint32_t right[4];
-      load_right_turned<D>(right, value, 16 * step, pair);
+      load_right_turned<D>(right, value, from + 16 * step, pair);
 #pragma unroll
       for (int s = 0; s < kStrips; ++s) {
         multiply_add(out[s][2 * pair], left[s], right[0], right[1]);
@@ -167,21 +180,26 @@ __global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
   float out[kStrips][D / 8][4] = {};
   Totals totals[kStrips];
   const float scale = static_cast<float>(x.scale) * kLog2E;
+  constexpr int kPart = kPairsOf<D>;
   for (int at = begin; at < end; ++at) {
     const int stage = (at - begin) % 2;
     copies_end<0>();
     __syncthreads();  // This tile is there, and all are done with the one before.
     if (at + 1 < end) load(at + 1, 1 - stage);
     const TileEntry entry = x.by_query.entries[at];
-    Scores scores[kStrips];
-    score<D>(scores, shared.query, shared.key[stage], strip);
+#pragma unroll 1
+    for (int from = 0; from < kKeyTile; from += 16 * kPart) {
+      Scores<kPart> scores[kStrips];
+      score<D, kPart>(scores, shared.query, shared.key[stage], strip, from);
 #pragma unroll
-    for (int s = 0; s < kStrips; ++s) {
-      if (entry.test != 0)
-        hide(scores[s], x, first + strip + 16 * s, entry.other * kKeyTile, entry.test);
-      weigh<D>(scores[s], totals[s], out[s], scale);
+      for (int s = 0; s < kStrips; ++s) {
+        if (entry.test != 0)
+          hide<kPart>(scores[s], x, first + strip + 16 * s, entry.other * kKeyTile + from,
+                      entry.test);
+        weigh<D, kPart>(scores[s], totals[s], out[s], scale);
+      }
+      add_values<D, kPart>(out, scores, shared.value[stage], from);
     }
-    add_values<D>(out, scores, shared.value[stage]);
   }
 #pragma unroll
   for (int s = 0; s < kStrips; ++s)
