@@ -4,9 +4,9 @@
 //
 // where `troupe::Status register_all()` registers what the library has: families
 // (models/plugin.hpp), policies (runtime/policies/registry.hpp), schedules
-// (runtime/schedules/registry.hpp), formats of data (runtime/data/formats/registry.hpp), observers (runtime/observers/observer.hpp) or ways to run
-// stages (engine/execution/stage_kinds.hpp). Built with
-// `troupe_plugin` of the installed CMake package and named in a job file:
+// (runtime/schedules/registry.hpp), formats of data (runtime/data/formats/registry.hpp), observers
+// (runtime/observers/observer.hpp) or ways to run stages (engine/execution/stage_kinds.hpp). Built
+// with `troupe_plugin` of the installed CMake package and named in a job file:
 //
 //   [plugins]
 //   libraries = ["libmine.so"]
