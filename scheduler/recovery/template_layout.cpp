@@ -53,7 +53,9 @@ Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGr
   made.node_count = nodes;
   made.gpus_per_node = request.cluster.devices_per_node;
   made.fault_tolerance = fault_tolerance;
-  made.device_memory = request.device_memory;
+  // Templates know no device without a limit, and add a node's up.
+  constexpr Bytes kAnyMemory{std::int64_t{1} << 50};
+  made.device_memory = request.device_memory.count() > 0 ? request.device_memory : kAnyMemory;
   made.microbatches = request.microbatches;
   return make_templates_in_flight(
       made, [&](std::int64_t in_flight) -> Result<std::vector<TemplateLayer>> {

@@ -161,15 +161,15 @@ TEST_CASE("of the ends of a cut link the one comes first whose loss costs fewer 
     return order_of(members.suspects(held, tolerance));
   };
   const std::vector higher_first{NodeId{1}, NodeId{0}}, lower_first{NodeId{0}, NodeId{1}};
-  CHECK(order({}, 1) == higher_first);
+  CHECK((order({}, 1) == higher_first));
   // Node 1 alone has shard 0, which outweighs that node 0 has two where two are promised.
   const StatePlacement last{shard(0, {b}), shard(1, {a, c}), shard(2, {a, c})};
-  CHECK(order(last, 0) == lower_first);
-  CHECK(order(last, 1) == lower_first);
+  CHECK((order(last, 0) == lower_first));
+  CHECK((order(last, 1) == lower_first));
   // Nobody's last: that of node 1 is one more where two are promised, and nothing where one is.
   const StatePlacement few{shard(0, {a, c}), shard(1, {b, c}), shard(2, {b, c})};
-  CHECK(order(few, 1) == lower_first);
-  CHECK(order(few, 0) == higher_first);
+  CHECK((order(few, 1) == lower_first));
+  CHECK((order(few, 0) == higher_first));
   // Another one names node 1, which outweighs any cost.
   members.miss(NodeId{2}, NodeId{1});
   CHECK(order(few, 1).front() == NodeId{1});
