@@ -252,17 +252,18 @@ def phases_stay_exchanged_where_a_node_is_lost(bench):
         bench.check(job)
         expect([event["nodes"] for event in job.events()] == [[node]], f"{name}: events: {job.events()}")
         mixed, pieces = mixed_by_generation(job.run)
-        expect(set(mixed) == {1, 2} and min(mixed.values()) > 0, f"{name}: microbatches of several llm replicas: {mixed}")
+        # Of two llm replicas on two nodes each one is left.
+        alone = {2} if name.startswith("4-2") else set()
+        expect(all((count > 0) == (now not in alone) for now, count in mixed.items()), f"{name}: microbatches of several llm replicas: {mixed}")
         expect(min(pieces.values()) > 0, f"{name}: samples in pieces: {pieces}")
 
 
 def mixed_by_generation(run):
     """Encoder microbatches with samples of several llm replicas, and pieces of samples."""
-    generation = {line["step"]: line["generation"] for line in read_lines(run / "metrics.jsonl")}
     plans = {number: json.loads((run / name).read_text(encoding="utf-8")) for number, name in ((1, "plan-1.json"), (2, "plan.json"))}
     mixed, pieces = {1: 0, 2: 0}, {1: 0, 2: 0}
     for line in read_lines(run / "iterations.jsonl"):
-        now = generation[line["step"]]
+        now = line["epoch_number"]
         llm = len(plans[now]["module_groups"]) - 1
         is_llm = [replica["group"] == llm for replica in plans[now]["replicas"]]
         llm_of = {sample: place for place, lists in enumerate(line["replicas"]) if is_llm[place]
