@@ -28,3 +28,12 @@ def drawn(names, number, commit):
 def drawn_here(names, number):
     """The same by the checked-out commit; all of them where the run is to be thorough."""
     return list(names) if os.environ.get(THOROUGH) else drawn(names, number, commit_here())
+
+
+def half_here(cases):
+    """Half of a script's cases, which are functions, for a script that takes minutes; all where the run is to be thorough."""
+    cases = list(cases)
+    names = drawn_here([case.__name__ for case in cases], (len(cases) + 1) // 2)
+    if len(names) < len(cases):
+        print(f"{len(names)} of {len(cases)} cases, drawn by commit {commit_here()} ({THOROUGH}=1: all)", flush=True)
+    return [case for case in cases if case.__name__ in names]
