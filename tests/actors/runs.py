@@ -364,7 +364,8 @@ def the_next_head_is_found_at_the_address_that_the_job_file_names(bench):
     words = (*TWO_NODES, "job.run_dir=run")  # Relative to where the head is.
     bench.run_dir = old / "run"
     head = bench.start(*words, f"cluster.listen=127.0.0.1:{ports[0]}", steps=60, prefix=("env", "-C", str(old)))
-    nodes = [bench.node(port_of(head), "--node", str(i), "--job", str(job)) for i in range(2)]
+    address = port_of(head)
+    nodes = [bench.node(address, "--node", str(i), "--job", str(job)) for i in range(2)]
     bench.wait_for_steps(3)
     head.kill()
     head.communicate()

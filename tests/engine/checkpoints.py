@@ -168,7 +168,7 @@ def moments_in_host_memory_go_on_to_the_bit(bench):
 
 def parameters_in_host_memory_go_on_to_the_bit(bench):
     """A checkpoint is ordered in the middle of a step, when they may be away: it has them all the same."""
-    words = [*LAYOUTS["standby"], "train.dtype=fp64", "scheduler.schedule=three-phase", "checkpoint.every_steps=1", "checkpoint.keep_last=9"]
+    words = [*LAYOUTS["standby"], "train.dtype=fp64", "scheduler.schedule=three-phase", f"checkpoint.every_steps={SAVED}"]
     bench.train("whole-parameters", *words, "scheduler.offload_encoders=all")
     for what in ("all", "off"):
         back = f"back-parameters-{what}"
