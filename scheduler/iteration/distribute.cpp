@@ -224,7 +224,7 @@ class Sweep {
   }
 
   std::vector<SpeedGroup> groups_;  // Ascending, distinct T.
-  std::vector<GroupShare> shares_;
+  std::vector<MicrobatchShare> shares_;
   std::int64_t microbatches_ = 0;
   double pipelines_ = 0;
   double inverse_sum_ = 0;     // Sum of 1/T.
@@ -301,10 +301,10 @@ GroupDistribution distribute_groups(std::span<const SpeedGroup> groups, std::int
     for (const auto i : members) merged.back().count += groups[i].count;
   }
   GroupDistribution solved = Sweep(std::move(merged), microbatches, work_max).solve();
-  std::vector<GroupShare> shares(groups.size());
+  std::vector<MicrobatchShare> shares(groups.size());
   std::size_t next = 0;
   for (const auto& entry : by_speed) {
-    const GroupShare share = solved.shares[next++];
+    const MicrobatchShare share = solved.shares[next++];
     std::int64_t extra = share.extra;
     for (const auto i : entry.second) {
       shares[i] = {share.microbatches, std::min(extra, groups[i].count)};

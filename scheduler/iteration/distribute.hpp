@@ -24,15 +24,15 @@ struct SpeedGroup {
 };
 
 /// Members of a group differ by at most one microbatch.
-struct GroupShare {
+struct MicrobatchShare {
   std::int64_t microbatches = 0;  ///< Of each member, and one more for the first `extra`.
   std::int64_t extra = 0;
 
-  friend bool operator==(const GroupShare&, const GroupShare&) = default;
+  friend bool operator==(const MicrobatchShare&, const MicrobatchShare&) = default;
 };
 
 struct GroupDistribution {
-  std::vector<GroupShare> shares;  ///< One per group, in the caller's order.
+  std::vector<MicrobatchShare> shares;  ///< One per group, in the caller's order.
   double max_ms = 0;               ///< Largest N_i T_i.
   double deviation = 0;            ///< The sum that eq. 2.6 minimises.
   std::int64_t work = 0;           ///< Steps of the search; see `kDistributeWorkMax`.
