@@ -132,8 +132,8 @@ Status check_answers(const Family& family) {
 }  // namespace
 
 Status register_family(Family family) {
-  if (family.name.empty())
-    return Error{Errc::invalid_argument, "a family has no name", {}, "name it"};
+  if (!is_list_name(family.name))
+    return refused(family, "no name for a job file", "use small letters, digits, `-` and `_`");
   if (const auto* member = missing_member(family))
     return refused(family, std::string("`") + member + "` is not set", "set it");
   if (auto checked = check_answers(family); !checked.ok()) return checked;

@@ -13,9 +13,9 @@ namespace troupe::models {
 /// Adds a family for the rest of the process. Call it before a job is read: whoever has looked at
 /// the list already does not see it. Thread-safe; addresses of families stay as they are.
 ///
-/// Errors: invalid_argument: a name that is taken or empty, a member that its kind needs is not
-/// set, or answers that contradict each other for the defaults, as `describe_module` checks them
-/// for the configuration of a job. Names the member.
+/// Errors: invalid_argument: a name that is taken or no `is_list_name`, a member that its kind
+/// needs is not set, or answers that contradict each other for the defaults, as `describe_module`
+/// checks them for the configuration of a job. Names the member.
 Status register_family(Family family);
 
 /// In the order in which they came; built-in ones first.

@@ -177,6 +177,8 @@ std::string refusal(const std::function<void(Family&)>& fault) {
 
 TEST_CASE("a family that contradicts itself is refused", "[models][errors]") {
   CHECK_THAT(refusal([](Family& f) { f.name.clear(); }), ContainsSubstring("no name"));
+  CHECK_THAT(refusal([](Family& f) { f.name = "My Family"; }),
+             ContainsSubstring("'My Family': no name for a job file"));
   CHECK_THAT(refusal([](Family& f) { f.defaults = {}; }), ContainsSubstring("`defaults`"));
   CHECK_THAT(refusal([](Family& f) { f.name = "llama"; }), ContainsSubstring("'llama' already"));
   CHECK_THAT(refusal([](Family& f) { f.fields = {}; }), ContainsSubstring("`fields`"));
