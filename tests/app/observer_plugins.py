@@ -7,6 +7,7 @@ neither it nor faulty ones change anything.
 
 import filecmp
 import math
+import subprocess
 import sys
 import time
 
@@ -18,6 +19,7 @@ EXAMPLE = ROOT / "examples" / "statistics"
 
 OWN = r"""
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 #include <thread>
@@ -31,6 +33,9 @@ struct Throws final : Observer {
 };
 struct Hangs final : Observer {
   void see(const Observed&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
+};
+struct Crashes final : Observer {
+  void see(const Observed&) override { std::abort(); }
 };
 struct Sums final : Observer {  // Of squares, by step and kind; and the losses of samples by id.
   explicit Sums(const Place& place) : lines(place.folder / (place.options + std::to_string(place.node)), std::ios::app) { lines.precision(17); }
@@ -54,6 +59,7 @@ struct Sums final : Observer {  // Of squares, by step and kind; and the losses 
 Status register_all() {
   for (auto kind : {ObserverKind{"throws", [](const Place&) { return std::make_unique<Throws>(); }},
                     ObserverKind{"hangs", [](const Place&) { return std::make_unique<Hangs>(); }},
+                    ObserverKind{"crashes", [](const Place&) { return std::make_unique<Crashes>(); }},
                     ObserverKind{"sums", [](const Place& place) { return std::make_unique<Sums>(place); }},
                     ObserverKind{"is-none", [](const Place&) -> std::unique_ptr<Observer> { return nullptr; }},
                     ObserverKind{"cannot", [](const Place&) -> std::unique_ptr<Observer> { throw std::runtime_error("no place"); }}})
@@ -164,6 +170,13 @@ def one_that_hangs_misses_parts_and_holds_nothing_up(bench):
     expect(time.monotonic() - begin < 60, "the job waited for it")
 
 
+def one_that_crashes_takes_its_node_along(bench):
+    """It runs in the node's process: where that held a last copy, and no checkpoint is there, the job ends."""
+    done = subprocess.run(bench.seen_by("crashes", "crashes"), capture_output=True, text=True, timeout=120)
+    said = done.stdout + done.stderr
+    expect(done.returncode == 1 and "was lost: was killed by signal 6" in said, f"exit {done.returncode}\n{said[-1500:]}")
+
+
 def a_job_is_told_of_its_mistakes(bench):
     said = bench.said("validate", *bench.words(), "plugins.libraries=[]")
     expect("observe.observers[0].name" in said and "'statistics'" in said, said)
@@ -197,7 +210,7 @@ def a_new_observer_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_it_sees_is_what_is_computed_in_any_layout,
          an_observer_changes_no_bit, a_faulty_observer_ends_alone, one_that_hangs_misses_parts_and_holds_nothing_up,
-         a_job_is_told_of_its_mistakes, a_node_without_the_plugin_trains_and_says_so,
+         one_that_crashes_takes_its_node_along, a_job_is_told_of_its_mistakes, a_node_without_the_plugin_trains_and_says_so,
          a_new_observer_passes_its_own_test_under_its_own_name]
 
 
