@@ -1,10 +1,12 @@
 #!/usr/bin/python3
-"""README.md word by word: its job files, and its commands as they stand there, in a folder where it has just been built.
+"""README.md and the pages of docs/ word by word: their job files, and their commands as they stand there, in a folder where
+it has just been built.
 
     readme.py TROUPE ROOT [CASE...]
 
 Changed are the steps of trainings, HOST:PORT and PID, which a reader fills in, and the address of the first of
-several machines: all are this one. What installs (scripts, cmake) has tests of its own.
+several machines: all are this one. What installs (scripts, cmake) has tests of its own. A command of a page that no case
+runs is a fault.
 """
 
 import contextlib
@@ -33,12 +35,35 @@ def shortened(command):
     return command + " train.steps=10" if " train " in command and "train.steps" not in command else command
 
 
+def sections_of(pages):
+    """What stands below each heading of these pages; a heading stands once in all of them."""
+    sections = {}
+    for page in pages:
+        for part in page.read_text(encoding="utf-8").split("\n## ")[1:]:
+            title, _, body = part.partition("\n")
+            expect(title not in sections, f"{page.name}: there is another section '{title}'")
+            sections[title] = body
+    return sections
+
+
+def commands_in(section):
+    """Its indented lines that call the program, without what they say of themselves."""
+    return [" ".join(shlex.quote(word) for word in shlex.split(line, comments=True))
+            for line in section.splitlines() if line.startswith("    build/release/troupe ")]
+
+
+def shells_in(section):
+    """Its lines of the form `shell 1 $ COMMAND`."""
+    return re.findall(r"^    (?:shell|machine) \d \$ (.*?)(?:  +#.*)?$", section, re.MULTILINE)
+
+
 class Readme:
-    """A folder as a reader has it, and what README.md says by section."""
+    """A folder as a reader has it, and what README.md and the pages of docs/ say by section."""
 
     def __init__(self, binary, root, folder):
-        self.folder, text = folder, (root / "README.md").read_text(encoding="utf-8")
-        self.sections = {title: body for title, _, body in (part.partition("\n") for part in text.split("\n## "))}
+        self.folder = folder
+        self.sections = sections_of([root / "README.md", *sorted((root / "docs").glob("*.md"))])
+        self.untried = {title: {*commands_in(body), *shells_in(body)} for title, body in self.sections.items()}
         (folder / "build" / "release").mkdir(parents=True)
         (folder / "build" / "release" / "troupe").symlink_to(binary)
         (folder / "configs").symlink_to(root / "configs")
@@ -50,16 +75,17 @@ class Readme:
         return re.search(r"```toml\n(.*?)```", self.sections[title], re.DOTALL)[1]
 
     def commands(self, title):
-        """The indented lines of a section that call the program, without what they say of themselves."""
-        found = [" ".join(shlex.quote(word) for word in shlex.split(line, comments=True))
-                 for line in self.sections[title].splitlines() if line.startswith("    build/release/troupe ")]
+        """Those of a section, which a case is about to run."""
+        found = commands_in(self.sections[title])
         expect(found, f"'{title}' has no command")
+        self.untried[title] -= set(found)
         return found
 
     def shells(self, title):
-        """Lines as `shell 1 $ COMMAND`."""
-        found = re.findall(r"^    (?:shell|machine) \d \$ (.*?)(?:  +#.*)?$", self.sections[title], re.MULTILINE)
+        """The same of those in several shells."""
+        found = shells_in(self.sections[title])
         expect(found, f"'{title}' has no shell")
+        self.untried[title] -= set(found)
         return found
 
     def run(self, command, code=0):
@@ -101,6 +127,10 @@ class Readme:
 def a_first_job_file(readme):
     said = [readme.run(shortened(command)) for command in readme.commands("A first job file")]
     expect("no problems" in said[0], said[0])
+
+
+def its_reference(readme):
+    said = [readme.run(shortened(command)) for command in readme.commands("Is the engine right?")]
     expect("within" in said[-1], said[-1])
 
 
@@ -142,12 +172,11 @@ def stop_and_go_on(readme):
 
 
 def plan_balance_look(readme):
-    commands = readme.commands("Plan, balance, look")
-    expect(len(commands) > 8, f"{len(commands)} commands")
-    for command in commands:
-        readme.run(shortened(command) + (" --fresh" if " train " in command else ""))
+    for title in ("Balance uneven samples", "Ask before training", "Look at a run"):
+        for command in readme.commands(title):
+            readme.run(shortened(command))
     expect((readme.folder / "step.html").stat().st_size > 10_000, "the trace's page is empty")
-    (readme.folder / "watched.toml").write_text((readme.folder / "first.toml").read_text() + readme.toml("Plan, balance, look"))
+    (readme.folder / "watched.toml").write_text((readme.folder / "first.toml").read_text() + readme.toml("Look at a run"))
     readme.run("build/release/troupe validate watched.toml")
 
 
@@ -196,7 +225,7 @@ def several_machines(readme):
     for job, strip in ((with_key, ""), (without, " --key runs/first.key")):
         (readme.folder / "first.toml").write_text(job)
         with contextlib.ExitStack() as shells:
-            head = shells.enter_context(readme.running(train + " train.steps=3 --fresh"))
+            head = shells.enter_context(readme.running(train + " train.steps=3"))
             others = [shells.enter_context(readme.running(node.replace(strip, "") if strip else node)) for node in nodes]
             for process in (head, *others):
                 expect(process.wait(WITHIN_S) == 0, f"exit {process.returncode}")
@@ -204,7 +233,14 @@ def several_machines(readme):
     (readme.folder / "first.toml").write_text(first)
 
 
-CASES = [a_first_job_file, stop_and_go_on, plan_balance_look, when_machines_fail, several_machines]
+def no_command_is_left_out(readme):
+    """Of what the cases before have asked for."""
+    left = {title: sorted(commands) for title, commands in readme.untried.items() if commands}
+    expect(not left, f"commands that no case runs: {left}")
+
+
+CASES = [a_first_job_file, its_reference, stop_and_go_on, plan_balance_look, when_machines_fail, several_machines,
+         no_command_is_left_out]
 
 
 def main(binary, root, *wanted):
