@@ -101,6 +101,7 @@ TEST_CASE("who is one step behind and cannot hear the word is of no use", "[acto
   CHECK(gathered.must_finish.empty());
 }
 
+// Window: the head is lost while a layout turns over
 TEST_CASE("a layout that one node turned over to is turned over to by all who fetched it",
           "[actors][takeover]") {
   NodeHolding fetched = at_step(1, 7, 4), behind = at_step(2, 7, 4);

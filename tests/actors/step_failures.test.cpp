@@ -65,6 +65,7 @@ TEST_CASE("another step is another matter, unless it throws the same for the sam
   CHECK(says(*same, "the same goes wrong again for samples 'd': node 2"));
 }
 
+// Window: what runs in a step ends its process
 TEST_CASE("processes that end by what they run end the job the second time", "[actors]") {
   StepFailures failures;
   CHECK_FALSE(failures.add(failure(FailureKind::crashed, 1, 1, {"a", "b"})));

@@ -103,6 +103,7 @@ TEST_CASE("a node of the head's own that dies before the job begins is named at 
   CHECK(says(head.ended->message, "node 1 (host1, pid 101) was lost"));
 }
 
+// Window: nodes join
 TEST_CASE("another node takes the place of one that dies before the job begins",
           "[actors][errors]") {
   Head head;

@@ -40,6 +40,7 @@ struct Resumed {
   Head head;
 };
 
+// Window: nobody holds a shard any more
 TEST_CASE("a job that loses a last copy begins again from its checkpoint", "[actors][comeback]") {
   Resumed resumed;
   Head& head = resumed.head;
@@ -117,6 +118,7 @@ TEST_CASE("a job that begins again waits longer for its nodes", "[actors][comeba
   }
 }
 
+// Window: not all nodes come to a start
 TEST_CASE("a job begins with the nodes that come where these are enough", "[actors][comeback]") {
   for (const std::int32_t enough : {0, 2, 3}) {
     Head head(9, [=](job::Job& job) { job.cluster.min_nodes = enough; });

@@ -91,6 +91,7 @@ class FailingHead {
   Head head;
 };
 
+// Window: a stage throws
 TEST_CASE("a node whose stage throws is lost, and told so", "[actors][recovery][errors]") {
   FailingHead failing;
   Head& head = failing.head;
@@ -179,6 +180,7 @@ TEST_CASE("an error that is no exception ends the job at once", "[actors][errors
   CHECK(says(failing.head.ended->message, "node 1 (host, pid 101): not finite"));
 }
 
+// Window: what runs in a step ends its process
 TEST_CASE("a step that ends one process after the other ends the job",
           "[actors][recovery][errors]") {
   FailingHead failing;

@@ -10,6 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Window: the head is lost, no word on the step
 TEST_CASE("a new head goes on from the step that all nodes finished", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;
@@ -47,6 +48,7 @@ TEST_CASE("a new head goes on from the step that all nodes finished", "[actors][
   CHECK(head.seen[0].notes.back().tokens > 400);
 }
 
+// Window: the head is lost, one node heard COMMIT
 TEST_CASE("a step that one node heard the word on is finished by the others first",
           "[actors][takeover]") {
   TakingOver taking;
@@ -100,6 +102,7 @@ TEST_CASE("steps that the head before did not write are written from what nodes 
   CHECK((steps[1]->ids == std::vector<std::string>{"s4"}));
 }
 
+// Window: the head is lost, and a node with it
 TEST_CASE("a node that does not come is done without", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;

@@ -60,6 +60,7 @@ TEST_CASE("nobody leaves while nodes are gathered, and it is not said that the j
           "ctl RUN status says that the job trains");
 }
 
+// Window: the same, and the head is lost
 TEST_CASE("what may not have arrived when the head was lost counts for nothing",
           "[actors][takeover]") {
   TakingOver taking([](job::Job& job) { job.cluster.fault_tolerance = 1; });
@@ -90,6 +91,7 @@ TEST_CASE("what may not have arrived when the head was lost counts for nothing",
   CHECK((comes == 0) == is_decided);
 }
 
+// Window: the head is lost, and a node was to leave
 TEST_CASE("who was to leave under the head before leaves under the next one",
           "[actors][takeover][members]") {
   TakingOver taking;

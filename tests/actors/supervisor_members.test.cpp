@@ -153,6 +153,7 @@ TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][mem
   CHECK(status.nodes[1].state == "waiting for work");
 }
 
+// Window: a node that is not ready yet
 TEST_CASE("what happens to a node that is not ready yet is no loss", "[actors][members][errors]") {
   Members members([](job::Job& job) { job.cluster.join_timeout_s = 5; });
   Head& head = members.head;

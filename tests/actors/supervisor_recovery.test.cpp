@@ -11,6 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Window: forward, backward, sums
 TEST_CASE("a step that is not decided is given up and trained again by who is left",
           "[actors][recovery]") {
   RecoveringHead recovering;
@@ -52,6 +53,7 @@ TEST_CASE("a step that is not decided is given up and trained again by who is le
   CHECK(event.tolerance_left == 0);
 }
 
+// Window: between COMMIT and the last optimizer step
 TEST_CASE("a step whose COMMIT is known is finished before anything changes",
           "[actors][recovery]") {
   RecoveringHead recovering;
@@ -73,6 +75,7 @@ TEST_CASE("a step whose COMMIT is known is finished before anything changes",
     CHECK(recovering.recorded().empty());
     recovering.lose(1);
   }
+  // Window: another loss is dealt with
   SECTION("two are lost") {
     recovering.lose(0);
     head.finished(2, 1);
@@ -91,6 +94,7 @@ TEST_CASE("a step whose COMMIT is known is finished before anything changes",
   CHECK(recovering.recorded() == std::vector<std::int64_t>{1, 2});
 }
 
+// Window: between PREPARED and COMMIT
 TEST_CASE("nothing is decided while a loss is dealt with", "[actors][recovery]") {
   RecoveringHead recovering;
   Head& head = recovering.head;
@@ -107,6 +111,8 @@ TEST_CASE("nothing is decided while a loss is dealt with", "[actors][recovery]")
   CHECK(head.seen[0].configurations.size() == 2);
 }
 
+// Window: a layout is being fetched
+// Window: another loss is dealt with
 TEST_CASE("a node that is lost while a layout comes up leads to another one",
           "[actors][recovery]") {
   RecoveringHead recovering;
@@ -131,6 +137,7 @@ TEST_CASE("a node that is lost while a layout comes up leads to another one",
         "node 0 (host, pid 100) was lost: was killed by signal 9");
 }
 
+// Window: all were told to turn over
 TEST_CASE("state lies where a layout wants it once all were told to turn over to it",
           "[actors][recovery]") {
   // From step 2 on node 2 has all of the llm, which nodes 1 and 3 had.
@@ -171,6 +178,7 @@ TEST_CASE("the loss of a last copy ends the job and names it", "[actors][recover
   CHECK(says(head.ended->message, "no other node has llm."));
 }
 
+// Window: a silent node comes back
 TEST_CASE("a node that fell silent is told that the job goes on without it", "[actors][recovery]") {
   RecoveringHead recovering(9, [](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
   Head& head = recovering.head;
@@ -187,6 +195,7 @@ TEST_CASE("a node that fell silent is told that the job goes on without it", "[a
   CHECK(head.recorder.events[0].detect_ms == 2200);
 }
 
+// Window: a peer is missed that the head reaches
 TEST_CASE("of nodes that miss each other the one goes that most miss and that can be done without",
           "[actors][recovery]") {
   RecoveringHead recovering;
@@ -224,6 +233,7 @@ TEST_CASE("of nodes that miss each other the one goes that most miss and that ca
   if (gone == 1) CHECK(says(head.seen[1].stops.at(0), "(reset)"));
 }
 
+// Window: a peer is missed that the head reaches
 TEST_CASE("of the ends of a cut link the one goes without which fewer copies are missing",
           "[actors][recovery]") {
   // Node 3 has a copy of the encoder and of half of the llm, node 2 one of the other half.
@@ -330,6 +340,7 @@ TEST_CASE("trouble of an older layout is no trouble", "[actors][recovery]") {
   CHECK(head.seen[2].stops.size() == 1);
 }
 
+// Window: a checkpoint is written
 TEST_CASE("a save that a loss cuts short is made again without the lost node",
           "[actors][recovery]") {
   RecoveringHead recovering(9, [](job::Job& job) { job.checkpoint.every_steps = 1; });
@@ -347,6 +358,7 @@ TEST_CASE("a save that a loss cuts short is made again without the lost node",
     for (const Shard& shard : node.saves[1].shards) CHECK(shard.holders[0].node != NodeId{1});
 }
 
+// Window: final tensors are offered
 TEST_CASE("a node that is lost before it offered its tensors is done without",
           "[actors][recovery]") {
   RecoveringHead recovering(1);

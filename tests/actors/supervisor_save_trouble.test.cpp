@@ -223,6 +223,7 @@ TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
                                             : "there is no checkpoint to resume from"));
 }
 
+// Window: the job stops
 TEST_CASE("a node that is lost while the job stops is done without", "[actors][recovery]") {
   SavingHead saving(9, [](job::Checkpointing&) {});
   Head& head = saving.head;

@@ -245,10 +245,12 @@ std::ptrdiff_t moves_after_loss(bool is_decided) {
                        [](const auto& move) { return move.to.node == NodeId{1}; });
 }
 
+// Window: state comes during a step, for who joins
 TEST_CASE("what had not arrived when a node is lost is not counted on", "[actors][members]") {
   CHECK(moves_after_loss(true) < moves_after_loss(false));
 }
 
+// Window: a node that joins, before it works
 TEST_CASE("who joins and is lost before it works leaves the layout as it was",
           "[actors][members]") {
   Warming warming(1);

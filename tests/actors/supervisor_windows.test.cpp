@@ -29,6 +29,7 @@ void kill_process(Head& head, std::int32_t pid) {
   head.tell(exited_atom::value, pid, std::string("was killed by signal 9"), std::int32_t{9});
 }
 
+// Window: the first layout comes up
 TEST_CASE("a node that is lost while the first layout comes up is done without",
           "[actors][recovery]") {
   Head head(9);
@@ -64,6 +65,7 @@ TEST_CASE("a node that is lost while the first layout comes up is done without",
   CHECK(head.recorder.events[0].step == 1);
 }
 
+// Window: planning
 TEST_CASE("a node that is lost while the next step is planned leaves its plan unused",
           "[actors][recovery]") {
   RecoveringHead recovering;
@@ -82,6 +84,8 @@ TEST_CASE("a node that is lost while the next step is planned leaves its plan un
   CHECK(recovering.recorded() == std::vector<std::int64_t>{1, 2});
 }
 
+// Window: forward, backward, sums
+// Window: between PREPARED and COMMIT
 TEST_CASE("however many are PREPARED, a loss before the last of them gives the step up",
           "[actors][recovery]") {
   const std::size_t lost = GENERATE(range(0u, 4u));
@@ -110,6 +114,7 @@ TEST_CASE("however many are PREPARED, a loss before the last of them gives the s
   CHECK(head.seen[lost < 2 ? 2 : 0].decisions.size() == 1);
 }
 
+// Window: several nodes at once, in a step that is decided or not
 TEST_CASE("nodes that are lost at the same moment are one event", "[actors][recovery]") {
   RecoveringHead recovering;
   Head& head = recovering.head;
@@ -133,6 +138,7 @@ TEST_CASE("nodes that are lost at the same moment are one event", "[actors][reco
   CHECK(recovering.recorded().back() == (is_decided ? 2 : 1));
 }
 
+// Window: the same node
 TEST_CASE("a node whose loss shows in two ways is lost once", "[actors][recovery]") {
   RecoveringHead recovering;
   Head& head = recovering.head;
@@ -161,6 +167,7 @@ TEST_CASE("a node whose loss shows in two ways is lost once", "[actors][recovery
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}}));
 }
 
+// Window: the same node again
 TEST_CASE("the same place is lost twice, with a new process in it", "[actors][recovery]") {
   Members members;
   Head& head = members.head;
@@ -193,6 +200,7 @@ TEST_CASE("the same place is lost twice, with a new process in it", "[actors][re
   }
 }
 
+// Window: a silent node comes back
 TEST_CASE("a silent node that comes back says nothing that counts, and may join anew",
           "[actors][recovery]") {
   Members members([](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
@@ -222,6 +230,7 @@ TEST_CASE("a silent node that comes back says nothing that counts, and may join 
   CHECK(head.seen[1].configurations[1].plan.nodes().contains(NodeId{1}));
 }
 
+// Window: another one joins
 TEST_CASE("a node that is lost while another one joins leads to a layout with the other",
           "[actors][recovery]") {
   Members members;

@@ -217,6 +217,7 @@ def faulty_kinds_are_named(bench):
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
 
 
+# Window: a stage throws
 def a_stage_that_fails_once_costs_a_node_and_no_more(bench):
     (bench.folder / "list").unlink(missing_ok=True)
     code, said = bench.own_job("once", "throws-once", *bench.replicas, "cluster.fault_tolerance=1")

@@ -78,6 +78,7 @@ class ByHand(Job):
 # ---- cases ----------------------------------------------------------------------------------------
 
 
+# Window: nobody holds a shard any more
 def a_job_begins_again_from_its_checkpoint_by_itself(bench):
     """Three times the last copy of something is lost, at last within the first step after one."""
     job = bench.start("again", *pipelines([0, 1]), "checkpoint.every_steps=2")
@@ -156,6 +157,7 @@ def a_job_begins_with_few_nodes_and_takes_up_a_late_one(bench):
     expect(nodes[0] == 2 and nodes[-1] == 3, f"nodes: {nodes}")
 
 
+# Window: costs are measured
 def a_node_that_is_lost_while_costs_are_measured_was_never_there(bench):
     """The head measures layers before it opens its door: who knocks, and dies, leaves no trace."""
     job = ByHand(bench, "measuring", 2, [*pipelines([0], [1])[:1], 'scheduler.profile=""'])

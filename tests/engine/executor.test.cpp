@@ -101,6 +101,7 @@ TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engi
   CHECK(equal(before, cluster.parameters()));
 }
 
+// Window: between COMMIT and the last optimizer step
 TEST_CASE("who is prepared needs no peer to finish a step that is decided", "[engine][recovery]") {
   std::vector<LateTransport*> late;
   Cluster lonely(tiny_job(), {}, {}, {}, [&](std::unique_ptr<transport::Transport>& transport) {

@@ -335,6 +335,7 @@ def one_after_the_other_down_to_one(bench):
     expect(left[0] in (1, 2) and left[1:] == [1, 0], f"tolerance: {job.events()}")
 
 
+# Window: several nodes at once, in a step that is decided or not
 def two_at_once(bench):
     for number in range(2):
         job = bench.start(f"two-{number}", *LAYOUTS["two pipelines"])
@@ -347,6 +348,7 @@ def two_at_once(bench):
         expect(sorted(node for event in job.events() for node in event["nodes"]) == [0, 1], f"events: {job.events()}")
 
 
+# Window: a silent node comes back
 def a_stopped_node_is_done_without_and_ends_when_it_goes_on(bench):
     job = bench.start("stopped", *LAYOUTS["two pipelines"], steps=40)
     job.wait_for(3)
@@ -381,6 +383,7 @@ def the_last_copy(bench):
     bench.check(job)
 
 
+# Window: a checkpoint is written
 def a_loss_while_it_saves(bench):
     job = bench.start("saving", *LAYOUTS["two pipelines"], "checkpoint.every_steps=1", "checkpoint.keep_last=2")
     for step, node in ((3, 1), (8, 0)):
@@ -392,6 +395,7 @@ def a_loss_while_it_saves(bench):
     expect(f'"step": {STEPS}' in json.dumps(listed), f"the last step is not saved: {listed}")
 
 
+# Window: the job stops
 def a_loss_while_the_job_stops(bench):
     """The others save the step they have finished, and the job goes on from there."""
     words = LAYOUTS["two pipelines"]
@@ -410,6 +414,7 @@ def a_loss_while_the_job_stops(bench):
     bench.check(again)
 
 
+# Window: the first layout comes up
 def a_loss_while_the_job_starts(bench):
     """From the joining of nodes on at any moment: it either trains without the node or says which one is missing."""
     for number in range(6):
@@ -457,6 +462,7 @@ def join(bench, job):
     return node_of(bench, job.run, "--timeout", "5")
 
 
+# Window: nodes join
 def another_node_takes_the_place_of_one_lost_before_the_job_begins(bench):
     job = bench.start("places", *LAYOUTS["two pipelines"], "cluster.nodes=4", "cluster.local_nodes=2", f"cluster.listen=127.0.0.1:{free_port()}")
     deadline = time.monotonic() + 30
@@ -697,6 +703,7 @@ def the_head_is_killed_and_another_one_goes_on(bench):
         expect(not list(job.run.glob("checkpoints/*")), "something was saved")
 
 
+# Window: the head is lost, and a node with it
 def a_head_is_lost_with_a_node(bench):
     """What the node kept, others have too; its place is taken by a new process."""
     words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
@@ -714,6 +721,7 @@ def a_head_is_lost_with_a_node(bench):
     expect([event["nodes"] for event in job.events("head-lost")] == [[2]], f"events: {job.events('head-lost')}")
 
 
+# Window: the head is lost, and a node was to leave
 def who_was_to_leave_leaves_under_the_next_head(bench):
     """The head that said so died before it could let them go: one that the job's owner sends away, then one that a signal ends."""
     slow = 'debug.slow_shapes=[{module="llm",min_rows=1,max_rows=1000000,factor=10}]'  # The step under way does not end meanwhile.
@@ -811,6 +819,7 @@ def nodes_save_and_end_where_no_head_comes(bench):
         expect(len(resumed) == 1 and resumed[0]["step"] > seen, f"not from what was saved: {resumed}, {listed}")
 
 
+# Window: the next head is lost too
 def a_changed_job_is_no_head(bench):
     """Its nodes go on waiting; the job as it was is taken."""
     words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60"]
@@ -884,6 +893,7 @@ def disturbed_job(bench, number, words):
     return job, output, tried, joiners
 
 
+# Window: the next head is lost too
 def random_events(bench):
     """Jobs of five nodes, each with several events at random times, until as many events as are wanted have happened."""
     draw, done, number = bench.draw, 0, 0

@@ -118,6 +118,7 @@ def another_node_that_sees_it_takes_over(bench):
         expect(3 - lost in sent and 0 in received, f"content was sent by {set(sent)}, and came to {set(received)}")
 
 
+# Window: nobody left sees a source of data
 def the_last_node_that_sees_it_ends_the_job(bench):
     """Though the others have all of the model. With a checkpoint it can be gone on with once the node is back."""
     lists = Lists(bench)
