@@ -25,6 +25,11 @@ Error failed(const fs::path& file, const std::string& what) {
           "look at the permissions and the disk of the run folder"};
 }
 
+void take_away(const fs::path& file) {
+  std::error_code ignored;
+  fs::remove(file, ignored);
+}
+
 int look_at(const fs::path& file, struct stat& facts) {
   const files::ReadingFile reading(file);
   return ::stat(file.c_str(), &facts);
@@ -34,7 +39,7 @@ int look_at(const fs::path& file, struct stat& facts) {
 
 Status write_control(const fs::path& run, const ControlFile& control) {
   const fs::path file = file_of(run);
-  remove_control(run);
+  take_away(file);
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor < 0) return failed(file, "it cannot be made");
   const nlohmann::ordered_json json = {{"host", control.host},
@@ -51,9 +56,11 @@ Status write_control(const fs::path& run, const ControlFile& control) {
   return status;
 }
 
-void remove_control(const fs::path& run) {
-  std::error_code ignored;
-  fs::remove(file_of(run), ignored);
+void remove_control(const fs::path& run, const ControlFile& own) {
+  const auto there = read_control(run);
+  const bool is_own =
+      !there.ok() || (there.value().host == own.host && there.value().process == own.process);
+  if (is_own) take_away(file_of(run));
 }
 
 Result<ControlFile> read_control(const fs::path& run) {

@@ -24,8 +24,8 @@ struct ControlFile {
 /// Writes it into a run's folder; takes the place of an older one. Errors: io_failed.
 Status write_control(const std::filesystem::path& run, const ControlFile& control);
 
-/// It is of no use any more.
-void remove_control(const std::filesystem::path& run);
+/// `own` is of no use any more. That of another head, which took the run over since, stays.
+void remove_control(const std::filesystem::path& run, const ControlFile& own);
 
 /// Errors: not_found: no job runs there; io_failed; bad_data; invalid_argument: group or others may
 /// read it.

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "app/commands.hpp"
@@ -23,6 +24,7 @@
 #include "engine/execution/device_place.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/profile_data.hpp"
+#include "engine/run/continued_run.hpp"
 #include "engine/run/run_lock.hpp"
 #include "engine/setup/initial_layers.hpp"
 #include "engine/setup/kept_lengths.hpp"
@@ -54,10 +56,20 @@ struct Reserved {
   }
 };
 
+/// Another head took the run over while this one stood still: it ends before it writes anything
+/// more there. On a thread of its own, which lets go of the lock.
+void leave_to_other_head(const Error& why) {
+  std::thread([why] {
+    leave_at_latest(kResumable, kLastWordsTime);  // Nobody may read this.
+    report(why);
+    leave(kResumable);
+  }).detach();
+}
+
 /// The run folder, and that of the checkpoints where it is another one: what a job that is gone
 /// left half-written there is cleared away, and of one that runs it would be lost.
 Result<Reserved> reserve(const job::Job& job) {
-  auto lock = engine::RunLock::take(job.job.run_dir);
+  auto lock = engine::RunLock::take(job.job.run_dir, {}, engine::kLockSilence, leave_to_other_head);
   if (!lock.ok()) {
     if (lock.error().code != Errc::unavailable) return std::move(lock).error();
     return told_of_holder(std::move(lock).error(), job.job.run_dir);
@@ -66,7 +78,7 @@ Result<Reserved> reserve(const job::Job& job) {
     return std::move(fits).error();
   Reserved reserved{std::make_shared<engine::RunLock>(std::move(lock).value()), nullptr};
   if (!engine::lies_in(job.checkpoint_dir(), job.job.run_dir)) {
-    auto checkpoints = engine::lock_checkpoints(job.checkpoint_dir());
+    auto checkpoints = engine::lock_checkpoints(job.checkpoint_dir(), leave_to_other_head);
     if (!checkpoints.ok()) return std::move(checkpoints).error();
     reserved.checkpoints = std::move(checkpoints).value();
   }
@@ -103,8 +115,8 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
                          chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
-  opened.value().run_id =
-      run_id(opened.value().setup.job.job.run_dir, gathers || chosen.checkpoint != nullptr);
+  const auto& run_dir = opened.value().setup.job.job.run_dir;
+  opened.value().run_id = run_id(run_dir, gathers || chosen.checkpoint != nullptr);
   opened.value().gathers = gathers;
   opened.value().tries = options.tries;
   opened.value().resume.why = options.because;
@@ -119,6 +131,9 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   // index.
   for (auto& note : engine::release_lengths(opened.value().setup))
     opened.value().warnings.push_back(std::move(note));
+  // Whoever held it may only have been stopped, on a machine where it cannot be asked.
+  if (!lock.left_behind().empty())
+    if (auto own = engine::renew_open_files(run_dir); !own.ok()) return report(own.error());
   opened.value().without_nodes = options.saves_only ? nothing_to_save() : chosen.status;
   opened.value().left_behind = lock.left_behind();
   opened.value().endpoint = std::move(endpoint).value();

@@ -263,11 +263,11 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
       log.info("waiting for " + std::to_string(remote) +
                " nodes: " + join_command(joined, job.cluster.key.string()));
     const std::string local = address.is_any() ? "127.0.0.1:" + std::to_string(port) : joined;
-    // Nodes that still wait find the way to the next head by it.
-    before_leaving([run_dir, &run] {
-      if (run) remove_control(run_dir);
-    });
     control = ControlFile{engine::host_name(), local, joined, doors.key.key, getpid()};
+    // Nodes that still wait find the way to the next head by it.
+    before_leaving([run_dir, &run, own = *control] {
+      if (run) remove_control(run_dir, own);
+    });
     show_control(run_dir, *control, log);
     if (!opened.gathers) wanted.want(job.cluster.local_nodes, {});
     guard.reset();  // Until here lines are written that nobody may read; now signals are the job's.

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "engine/run/run_folder.hpp"
 #include "runtime/files/read_stream.hpp"
 #include "runtime/observe/line_file.hpp"
 #include "runtime/observe/plan_json.hpp"
@@ -87,6 +88,15 @@ std::int64_t last_recorded_step(const fs::path& run) {
   };
   // A head that was killed may have written one of the two.
   return std::min(last_in("metrics.jsonl"), last_in("samples.jsonl"));
+}
+
+Status renew_open_files(const fs::path& run) {
+  for (const char* name :
+       {"metrics.jsonl", "samples.jsonl", "iterations.jsonl", "events.jsonl", "bad_samples.jsonl",
+        "trace.json", "predicted.json", RunFolder::kLogFile})
+    if (const auto text = files::read_whole(run / name))
+      if (auto put = observe::write_whole_file(run / name, *text); !put.ok()) return put;
+  return Done{};
 }
 
 Status lay_aside(const fs::path& run, const JobProgress& progress, std::int64_t recorded_step,

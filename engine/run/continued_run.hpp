@@ -18,6 +18,11 @@ EpochNumber newest_generation(const std::filesystem::path& run);
 /// The last step in both metrics.jsonl and samples.jsonl; 0: there is none.
 std::int64_t last_recorded_step(const std::filesystem::path& run);
 
+/// Puts a copy in the place of each file that a head writes line by line. One that was only stopped
+/// has the old ones open: whatever it still writes when it wakes is in no file of the run.
+/// Errors: io_failed.
+Status renew_open_files(const std::filesystem::path& run);
+
 /// Moves what does not belong to the steps up to `progress.step` into `superseded/`, whole lines of
 /// metrics, samples, iterations, events and bad samples under their file's name and `generation`;
 /// the final model too. Traces and the job file stay, named after the generation. A line that is

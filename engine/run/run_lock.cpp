@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <condition_variable>
@@ -15,6 +16,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "engine/profiling/this_machine.hpp"
 #include "runtime/files/file_reads.hpp"
@@ -57,8 +59,10 @@ std::optional<LockOwner> read_owner(int file) {
   return LockOwner{*host, *process, *since};
 }
 
-Status write_owner(int file, const fs::path& path, const LockedFolder& what) {
-  const nlohmann::json json{{"host", host_name()}, {"process", ::getpid()}, {"since", now_text()}};
+Status write_owner(int file, const fs::path& path, const LockedFolder& what,
+                   const LockOwner& owner) {
+  const nlohmann::json json{
+      {"host", owner.host}, {"process", owner.process}, {"since", owner.since}};
   const std::string text = json.dump() + "\n";
   if (::ftruncate(file, 0) != 0 ||
       ::pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
@@ -73,6 +77,19 @@ Error in_use(const std::optional<LockOwner>& owner, const fs::path& run_dir,
   return {Errc::unavailable, std::string("another job writes this ") + what.name + ": " + who,
           run_dir.string(),
           std::string("wait for it or stop it, or give this job another ") + what.key};
+}
+
+/// What a process hears that wakes and finds its lock another one's; `owner`: none has it now.
+Error taken_over(const std::optional<LockOwner>& owner, const fs::path& run_dir,
+                 const LockedFolder& what) {
+  const std::string who = owner ? "by " + owner->text() + " since " + owner->since
+                                : "by another process, which has ended since";
+  return {Errc::unavailable,
+          std::string("this ") + what.name + " was taken over " + who +
+              ", while this process stood still: it writes nothing there any more",
+          run_dir.string(),
+          owner ? "none needed where the same job goes on there"
+                : "look there how it ended; the same command goes on with what it left"};
 }
 
 /// Whether the open file is still the one at `path`.
@@ -131,7 +148,12 @@ int replace(const fs::path& path) {
 
 /// The open file, and the thread that shows that its owner lives.
 struct RunLock::Held {
+  fs::path run_dir;
+  LockedFolder what;
   fs::path path;
+  LockOwner own;
+  std::chrono::milliseconds silence{};
+  OnTaken on_taken;
   int file = -1;
   std::mutex mutex;
   std::condition_variable changed;
@@ -139,9 +161,33 @@ struct RunLock::Held {
   std::thread toucher;
 
   void touch_until_end() {
+    const auto interval = std::min<std::chrono::milliseconds>(kTouchInterval, silence / 4);
     std::unique_lock lock(mutex);
-    while (!changed.wait_for(lock, kTouchInterval, [this] { return ends; }))
+    // By the clock that goes on while a machine sleeps.
+    auto touched = std::chrono::system_clock::now();
+    while (!changed.wait_for(lock, interval, [this] { return ends; })) {
+      if (const auto why = taken(std::chrono::system_clock::now() - touched >= silence)) {
+        lock.unlock();
+        if (on_taken) on_taken(*why);
+        return;
+      }
       ::futimens(file, nullptr);
+      touched = std::chrono::system_clock::now();
+    }
+  }
+
+  /// Why the lock is not ours any more. Opened anew, as in `touched_ns`; what cannot be opened or
+  /// read says nothing. `slept`: nothing was touched for so long that it may have been taken over,
+  /// and let go by who did.
+  std::optional<Error> taken(bool slept) const {
+    const int there = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (there < 0)
+      return errno == ENOENT && slept ? std::optional(taken_over(std::nullopt, run_dir, what))
+                                      : std::nullopt;
+    const auto owner = read_owner(there);
+    ::close(there);
+    if (!owner || *owner == own) return std::nullopt;
+    return taken_over(owner, run_dir, what);
   }
 
   ~Held() {
@@ -202,7 +248,7 @@ RunLock::~RunLock() = default;
 void RunLock::release() { held_.reset(); }
 
 Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what,
-                              std::chrono::milliseconds silence) {
+                              std::chrono::milliseconds silence, OnTaken on_taken) {
   const files::ReadingFile waits(run_dir, files::FileUse::write);
   const fs::path path = lock_path(run_dir);
   std::error_code code;
@@ -239,17 +285,23 @@ Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what,
       lock.left_behind_ = owner->text();
     }
     lock.held_ = std::make_unique<Held>();
-    lock.held_->path = path;
-    lock.held_->file = file;
-    if (auto written = write_owner(file, path, what); !written.ok())
+    Held& held = *lock.held_;
+    held.run_dir = run_dir;
+    held.what = what;
+    held.path = path;
+    held.own = {host_name(), ::getpid(), now_text()};
+    held.silence = silence;
+    held.on_taken = std::move(on_taken);
+    held.file = file;
+    if (auto written = write_owner(file, path, what, held.own); !written.ok())
       return std::move(written).error();
-    lock.held_->toucher = std::thread([held = lock.held_.get()] { held->touch_until_end(); });
+    held.toucher = std::thread([&held] { held.touch_until_end(); });
     return lock;
   }
   return in_use(std::nullopt, run_dir, what);
 }
 
-Result<std::shared_ptr<RunLock>> lock_checkpoints(const fs::path& folder) {
+Result<std::shared_ptr<RunLock>> lock_checkpoints(const fs::path& folder, const OnTaken& on_taken) {
   constexpr LockedFolder kWhat{"folder of checkpoints", "checkpoint.dir"};
   const fs::path parent = [&] {
     const files::ReadingFile waits(folder, files::FileUse::write);
@@ -257,7 +309,7 @@ Result<std::shared_ptr<RunLock>> lock_checkpoints(const fs::path& folder) {
   }();
   if (const auto owner = living_owner(parent)) return in_use(owner, folder, kWhat);
   for (const fs::path& place : {folder, folder / "job"}) {
-    auto lock = RunLock::take(place, kWhat);
+    auto lock = RunLock::take(place, kWhat, kLockSilence, on_taken);
     if (lock.ok()) return std::make_shared<RunLock>(std::move(lock).value());
     if (lock.error().code != Errc::unavailable) continue;
     Error error = std::move(lock).error();

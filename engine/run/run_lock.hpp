@@ -4,13 +4,15 @@
 // Beside, not inside, because an older run's folder is moved aside while the lock is held. The
 // system lets go of the lock when its process ends, however it ends. Between machines that share a
 // folder whose file system does not carry locks, the file's age stands in: it is touched while the
-// job lives. Thread-safe; used by the process that writes the folder.
+// job lives. A process that was only stopped finds, when it wakes, that another one has taken its
+// lock over. Thread-safe; used by the process that writes the folder.
 
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,20 +38,29 @@ struct LockOwner {
   std::string since;  ///< Local time there, `2026-11-23 10:00:00`.
 
   std::string text() const { return "process " + std::to_string(process) + " on " + host; }
+  friend bool operator==(const LockOwner&, const LockOwner&) = default;
 };
+
+/// Told once, from a thread of the lock's own, that the lock is not this process's any more:
+/// unavailable, with who took it over where that is known. Must not let go of the lock itself, but
+/// may have another thread do so.
+using OnTaken = std::function<void(const Error& why)>;
 
 class RunLock {
  public:
   /// Holds the lock of `run_dir` until `release` or the end of the process. A lock whose process is
   /// gone is taken over; `left_behind` then says whose it was. Whether a process of another machine
   /// lives is not known before its lock was watched for `silence`: where it is not touched
-  /// meanwhile it is gone (the machines' clocks are not compared).
+  /// meanwhile it is gone (the machines' clocks are not compared). `on_taken` hears when another
+  /// process did the same to this one: its file lies there, or none does any more though this
+  /// process stood still for `silence`. A file that is removed by hand is borne.
   ///
   /// Errors:
   /// - unavailable: another job writes there; host, process and since when.
   /// - io_failed: the file cannot be made, with the system's text.
   static Result<RunLock> take(const std::filesystem::path& run_dir, const LockedFolder& what = {},
-                              std::chrono::milliseconds silence = kLockSilence);
+                              std::chrono::milliseconds silence = kLockSilence,
+                              OnTaken on_taken = {});
 
   RunLock(RunLock&&) noexcept;
   RunLock& operator=(RunLock&&) noexcept;
@@ -71,10 +82,12 @@ class RunLock {
 };
 
 /// The lock of a folder that is for checkpoints alone: beside it, or in it where its parent cannot
-/// be written. Nothing where neither can: saving tells that, and training goes on.
+/// be written. Nothing where neither can: saving tells that, and training goes on. `on_taken`: as
+/// of `RunLock::take`.
 ///
 /// Errors: unavailable: another job saves there, or it belongs to the run folder of one that runs.
-Result<std::shared_ptr<RunLock>> lock_checkpoints(const std::filesystem::path& folder);
+Result<std::shared_ptr<RunLock>> lock_checkpoints(const std::filesystem::path& folder,
+                                                  const OnTaken& on_taken = {});
 
 /// Whether a job writes the folder now: its process lives, and touched the lock file not long ago.
 /// Takes nothing, so that a job which starts at this moment is not refused.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/control_file.hpp"
@@ -61,6 +62,22 @@ TEST_CASE("a head is looked for where the run folder says, then the job file, th
         Texts{"far:4000", "127.0.0.2:2000", "127.0.0.1:1000", "127.0.0.3:3000"});
   node.show_control(engine::host_name(), door::JobKey::random());
   CHECK(node.addresses().front() == "127.0.0.1:4000");
+}
+
+TEST_CASE("a head takes away its own way in, and leaves that of another one", "[app]") {
+  const JobFolder folder;
+  const ControlFile own{"here", "127.0.0.1:1", "here:1", door::JobKey::random(), 7};
+  ControlFile other = own;
+  for (const auto& [host, process] : {std::pair{"there", 7}, {"here", 8}}) {
+    other.host = host;
+    other.process = process;
+    REQUIRE(write_control(folder.path(), other).ok());
+    remove_control(folder.path(), own);
+    CHECK(read_control(folder.path()).ok());
+  }
+  REQUIRE(write_control(folder.path(), own).ok());
+  remove_control(folder.path(), own);
+  CHECK_FALSE(read_control(folder.path()).ok());
 }
 
 TEST_CASE("the job file is read anew each time a head is looked for", "[app]") {

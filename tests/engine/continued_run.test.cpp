@@ -47,6 +47,29 @@ void write_run(const fs::path& run) {
   append(run / "model" / "model.safetensors", "the end");
 }
 
+TEST_CASE("who has a run's files open from before writes none of those that are there",
+          "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run";
+  auto older = RunFolder::create(run, "the job").value();
+  observe::StepMetrics metrics;
+  metrics.step = 1;
+  REQUIRE(older.write_step(metrics, {"a"}).ok());
+  std::ofstream log(run / RunFolder::kLogFile);
+  log << "step 1" << std::endl;
+  const auto before = content(run / "metrics.jsonl");
+  REQUIRE_FALSE(before.empty());
+
+  REQUIRE(renew_open_files(run).ok());
+  metrics.step = 2;
+  REQUIRE(older.write_step(metrics, {"b"}).ok());
+  log << "step 2" << std::endl;
+  CHECK(content(run / "metrics.jsonl") == before);
+  CHECK(content(run / "samples.jsonl").find("\"b\"") == std::string::npos);
+  CHECK(content(run / RunFolder::kLogFile) == "step 1\n");
+  CHECK_FALSE(fs::exists(run / "events.jsonl"));  // What was not there is not made.
+}
+
 TEST_CASE("what follows the step that a run goes on from is laid aside, nothing is lost",
           "[engine]") {
   const testing::ScratchFolder scratch;

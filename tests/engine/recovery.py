@@ -791,6 +791,64 @@ def a_stopped_head_comes_back(bench):
     expect(not job.events() and not job.events("head-lost"), f"events: {job.events()}")
 
 
+def content_of(run):
+    """Every file below a run folder, as bytes."""
+    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+
+
+def stop_whole(process):
+    """Stops a process of ours; returns once none of its threads runs any more."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+def leave_to_another_machine(run):
+    """The lock of a stopped head as another machine has it: held by nobody there, and not touched for long."""
+    lock, copy = run.parent / f".{run.name}.lock", run.parent / "lock-seen-elsewhere"
+    copy.write_text(json.dumps({**json.loads(lock.read_text(encoding="utf-8")), "host": "another-host"}), encoding="utf-8")
+    os.utime(copy, times=(time.time() - 1000, time.time() - 1000))
+    copy.replace(lock)
+
+
+def a_stopped_head_that_was_replaced_ends(bench):
+    """It wakes on its machine while another one trains, which stands still meanwhile, so that the folder is its alone to spoil."""
+    slow = 'debug.slow_shapes=[{module="llm",min_rows=1,max_rows=1000000,factor=10}]'  # The job does not end meanwhile.
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60", "cluster.heartbeat_timeout_s=4", slow]
+    older = bench.start("head-replaced", *words, steps=60)
+    older.wait_for(4)
+    stop_whole(older.process)
+    leave_to_another_machine(older.run)
+    job = another_head(bench, older, "head-replaced", words, 60)
+    deadline = time.monotonic() + 60
+    while not job.events("head-lost"):
+        expect(time.monotonic() < deadline and job.process.poll() is None, "no other head takes over")
+        time.sleep(0.01)
+    stop_whole(job.process)
+    before = content_of(job.run)
+    older.process.send_signal(signal.SIGCONT)
+    deadline = time.monotonic() + 30
+    while older.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    code, after = older.process.poll(), content_of(job.run)
+    job.process.send_signal(signal.SIGCONT)
+    if code is None:
+        older.process.kill()
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    expect(not changed, f"the head that wakes writes to {changed}")
+    lock = job.run.parent / f".{job.run.name}.lock"
+    expect(json.loads(lock.read_text(encoding="utf-8"))["process"] == job.process.pid, "the lock is not the new head's any more")
+    job.finish()
+    output = older.process.communicate(timeout=10)[0]  # Its nodes had it open too.
+    why = f"this run folder was taken over by process {job.process.pid} on "
+    expect(code == 75 and why in output and "fix:" in output, f"exit {code}\n{output[-1500:]}")
+    bench.check(job, steps=60)
+    steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(steps == list(range(1, 61)), "a step stands twice, or not at all")
+    events = [event["kind"] for event in read_lines(job.run / "events.jsonl")]
+    facts = json.loads((job.run / "run.json").read_text(encoding="utf-8"))
+    expect(events == ["head-lost"] and facts["exit_code"] == 0, f"events: {events}; {facts}")
+
+
 def nodes_save_and_end_where_no_head_comes(bench):
     """One of them starts a head that saves what all of them hold, also where the first one is lost with the head."""
     words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=2"]
@@ -931,7 +989,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
-         nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
+         a_stopped_head_that_was_replaced_ends, nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 
 
 def run_on_bench(all_cases, seed):

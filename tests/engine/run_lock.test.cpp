@@ -216,6 +216,108 @@ TEST_CASE("a lock that is taken over is another file, so that who held it leaves
   CHECK(files == 1);  // Nothing lies about.
 }
 
+/// A process that takes the lock and ends once it hears that another one has it: with 7 where it
+/// is told who, with 8 where nobody has it any more.
+class LockedChild {
+ public:
+  explicit LockedChild(const std::filesystem::path& run,
+                       std::chrono::milliseconds silence = kSilence) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    process_ = ::fork();
+    if (process_ == 0) {
+      const auto lock = RunLock::take(run, {}, silence, [](const Error& why) {
+        const bool is_told =
+            why.message.find("by process 1 on another-host since") != std::string::npos &&
+            why.code == Errc::unavailable;
+        ::_exit(is_told ? 7 : 8);
+      });
+      const char answer = lock.ok() ? 'y' : 'n';
+      if (::write(ready[1], &answer, 1) == 1) ::pause();
+      ::_exit(1);
+    }
+    char answer = 0;
+    REQUIRE(::read(ready[0], &answer, 1) == 1);
+    REQUIRE(answer == 'y');
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~LockedChild() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+
+  void signal(int which) const { ::kill(process_, which); }
+
+  /// Stands still, as a process that is stopped.
+  void stop() const {
+    signal(SIGSTOP);
+    ::waitpid(process_, nullptr, WUNTRACED);
+  }
+
+  /// Its exit code, or -1 where it goes on.
+  int ended_within(std::chrono::milliseconds time) const {
+    const auto end = std::chrono::steady_clock::now() + time;
+    siginfo_t how{};
+    while (std::chrono::steady_clock::now() < end) {
+      REQUIRE(::waitid(P_PID, static_cast<id_t>(process_), &how, WEXITED | WNOHANG | WNOWAIT) == 0);
+      if (how.si_pid == process_) return how.si_status;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return -1;
+  }
+
+  static constexpr std::chrono::milliseconds kSilence{400};
+  /// Long enough for a busy machine; passes only when a test fails.
+  static constexpr std::chrono::seconds kPatience{30};
+
+ private:
+  pid_t process_ = -1;
+};
+
+TEST_CASE("who was only stopped notices on waking that its lock was taken over", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const auto run = scratch / "run";
+  const LockedChild child(run);
+  child.stop();
+  // As the process of another machine leaves it, which sees no lock there: a file of its own.
+  leave_lock(scratch / "made", "another-host", 1, 0);
+  std::filesystem::rename(lock_path(scratch / "made"), lock_path(run));
+  child.signal(SIGCONT);
+  CHECK(child.ended_within(LockedChild::kPatience) == 7);
+  const auto owner = lock_owner(run);
+  REQUIRE(owner);
+  CHECK(owner->text() == "process 1 on another-host");
+}
+
+TEST_CASE("who was stopped for long notices also that its lock was let go since", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const LockedChild child(scratch / "run");
+  child.stop();
+  std::filesystem::remove(lock_path(scratch / "run"));
+  std::this_thread::sleep_for(2 * LockedChild::kSilence);
+  child.signal(SIGCONT);
+  CHECK(child.ended_within(LockedChild::kPatience) == 8);
+}
+
+TEST_CASE("a lock that is touched, or whose file says nothing, is still one's own", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const auto path = lock_path(scratch / "run");
+  const LockedChild child(scratch / "run");
+  CHECK(child.ended_within(2 * LockedChild::kSilence) == -1);
+  // Who takes it over has not written yet who it is.
+  std::ofstream(scratch / "empty") << "";
+  std::filesystem::rename(scratch / "empty", path);
+  CHECK(child.ended_within(2 * LockedChild::kSilence) == -1);
+}
+
+TEST_CASE("a lock file that somebody removes ends nobody who did not stand still", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const LockedChild child(scratch / "run", std::chrono::seconds(8));  // It looks every 2 s.
+  std::filesystem::remove(lock_path(scratch / "run"));
+  CHECK(child.ended_within(std::chrono::milliseconds(2500)) == -1);
+}
+
 TEST_CASE("what is no lock of ours is taken over, a folder that cannot be written is an error",
           "[engine][errors]") {
   const testing::ScratchFolder scratch;
