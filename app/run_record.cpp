@@ -39,10 +39,17 @@ std::string run_id(const std::filesystem::path& run, bool is_continued) {
   return text.str();
 }
 
-Status record_begin(const std::filesystem::path& run, const std::string& id, const job::Job& job,
-                    const DataOrder& data) {
+std::int64_t next_incarnation(const std::filesystem::path& run, bool is_continued) {
+  if (!is_continued) return 1;
+  const auto facts = observe::read_run_facts(run);
+  return facts.ok() ? facts.value().incarnation + 1 : 1;
+}
+
+Status record_begin(const std::filesystem::path& run, const std::string& id,
+                    std::int64_t incarnation, const job::Job& job, const DataOrder& data) {
   observe::RunFacts facts;
   facts.id = id;
+  facts.incarnation = incarnation;
   facts.job = job.job.name;
   facts.command = command_line();
   facts.version = build_id();

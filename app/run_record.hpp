@@ -17,10 +17,13 @@ namespace troupe::app {
 /// this folder, or a new one.
 std::string run_id(const std::filesystem::path& run, bool is_continued);
 
+/// Which head of the run in this folder comes next, from 1: one more than that of the one before.
+std::int64_t next_incarnation(const std::filesystem::path& run, bool is_continued);
+
 /// Notes job, machine, versions and the time. REQUIRES: the run folder is there.
 /// Errors: io_failed.
-Status record_begin(const std::filesystem::path& run, const std::string& id, const job::Job& job,
-                    const DataOrder& data);
+Status record_begin(const std::filesystem::path& run, const std::string& id,
+                    std::int64_t incarnation, const job::Job& job, const DataOrder& data);
 
 /// Adds how the run ended. A file that is missing or cannot be written is left so: a run that is
 /// over is not made to fail for a note.

@@ -116,7 +116,9 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
                          chosen.checkpoint.get());
   if (!opened.ok()) return report(opened.error());
   const auto& run_dir = opened.value().setup.job.job.run_dir;
-  opened.value().run_id = run_id(run_dir, gathers || chosen.checkpoint != nullptr);
+  const bool is_continued = gathers || chosen.checkpoint != nullptr;
+  opened.value().run_id = run_id(run_dir, is_continued);
+  opened.value().incarnation = next_incarnation(run_dir, is_continued);
   opened.value().gathers = gathers;
   opened.value().tries = options.tries;
   opened.value().resume.why = options.because;

@@ -213,6 +213,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.resolved_job = opened.resolved;
   resources.build = build_id();
   resources.run_id = opened.run_id;
+  resources.incarnation = opened.incarnation;
   resources.samples = opened.samples;
   resources.tries = opened.tries;
   resources.data = opened.data;

@@ -164,7 +164,9 @@ Result<Run> open_run(const Opened& opened, observe::Console& console, const std:
   for (const Error& error : unmoved) log.warning(engine::warning_text(error));
   if (opened.endpoint) show_figures(opened, folder.value(), log);
   for (const auto& warning : opened.warnings) log.warning(warning);
-  if (auto noted = record_begin(folder.value().path(), opened.run_id, job, order); !noted.ok())
+  if (auto noted =
+          record_begin(folder.value().path(), opened.run_id, opened.incarnation, job, order);
+      !noted.ok())
     return std::move(noted).error();
   return Run{std::make_shared<engine::RunFolder>(std::move(folder).value()),
              std::move(logger).value(), std::move(file).value()};

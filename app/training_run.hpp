@@ -31,6 +31,7 @@ struct Opened {
   std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
   std::string resolved;
   std::string run_id;
+  std::int64_t incarnation = 1;       ///< Which head of the run this is.
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
   engine::ResumePoint resume;         ///< Where it goes on.
   std::shared_ptr<observe::MetricsEndpoint> endpoint;  ///< Shows what is recorded; null: none does.

@@ -77,10 +77,11 @@ struct NodeHello {
   std::string build;                      ///< Version and commit; must be the supervisor's own.
   std::vector<NodeHolding> holding = {};  ///< One where it lost its head; else none.
   std::string run_id = {};                ///< The same: of the run that it is a node of.
+  std::int64_t incarnation = 0;           ///< The same: of the head that it lost.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
-    return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id);
+    return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id, x.incarnation);
   }
 };
 
@@ -95,11 +96,12 @@ struct NodeWelcome {
   /// Absolute, on the head's machine: another head may be found there where it is shared.
   std::string run_folder = {};
   std::string run_id = {};  ///< By which another head of the run is told from other jobs' heads.
+  std::int64_t incarnation = 0;  ///< Of the head: each that takes the run up counts on, from 1.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeWelcome& x) {
     return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s,
-             x.read_timeout_s, x.run_folder, x.run_id);
+             x.read_timeout_s, x.run_folder, x.run_id, x.incarnation);
   }
 };
 

@@ -100,8 +100,13 @@ NodeHolding holding_of(const NodeState& state) {
 
 void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome& welcome) {
   auto& state = self->state;
+  if (state.lost_head && welcome.incarnation < state.welcome->incarnation) {
+    state.lost_head->asked = nullptr;  // One that was replaced, and wakes: it orders nothing here.
+    return search(self);
+  }
   call_off(state);
   state.supervisor = caf::actor_cast<SupervisorActor>(found);
+  state.welcome->incarnation = welcome.incarnation;
   state.welcome->heartbeat_interval_s = welcome.heartbeat_interval_s;
   state.welcome->heartbeat_timeout_s = welcome.heartbeat_timeout_s;
   state.welcome->read_timeout_s = welcome.read_timeout_s;
@@ -134,6 +139,7 @@ void ask(Self self) {
   hello.wanted_node = state.welcome->node.value;
   hello.holding = {holding_of(state)};
   hello.run_id = state.welcome->run_id;
+  hello.incarnation = state.welcome->incarnation;
   self->request(caf::actor_cast<SupervisorActor>(found), kAnswerTimeout, join_atom::value,
                 std::move(hello))
       .then([self, found](const NodeWelcome& welcome) { taken_over(self, found, welcome); },

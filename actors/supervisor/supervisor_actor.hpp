@@ -23,8 +23,9 @@ struct HeadResources {
   ParallelPlan plan;
   std::vector<ParallelPlan> later;  ///< Of `debug.layouts`, in order.
   std::string resolved_job;
-  std::string build;        ///< Version and commit that nodes must have too.
-  std::string run_id = {};  ///< Of the run, kept over its heads.
+  std::string build;             ///< Version and commit that nodes must have too.
+  std::string run_id = {};       ///< Of the run, kept over its heads.
+  std::int64_t incarnation = 0;  ///< Which of these it is, from 1.
   /// Drawn from the data, for layouts without nodes that do not come. Empty: all have to.
   std::vector<SampleShape> samples = {};
   std::int32_t tries = 0;  ///< So often the job has begun again from where it goes on now.

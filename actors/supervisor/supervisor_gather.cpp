@@ -284,6 +284,8 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
   }
   if (hello.run_id != state.resources->run_id)
     return turn_away(self, hello, "it waits for the head of another run");
+  if (hello.incarnation > state.resources->incarnation)  // It was only stopped, and ends soon.
+    return turn_away(self, hello, "it obeyed a newer head of this run");
   if (hello.build != state.resources->build && state.job.phase() == Phase::gathering) {
     fail(self, other_build(hello, state.resources->build));
     return turn_away(self, hello, "it is another build of troupe");

@@ -340,7 +340,8 @@ NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
           job.cluster.heartbeat_timeout_s,
           job.data.read_timeout_s,
           std::filesystem::absolute(job.job.run_dir, unknown).string(),
-          state.resources->run_id};
+          state.resources->run_id,
+          state.resources->incarnation};
 }
 
 }  // namespace troupe::actors

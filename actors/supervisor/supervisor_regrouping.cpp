@@ -117,6 +117,7 @@ std::vector<observe::RunEvent> events_of(const SupervisorState& state, Time now)
   };
   if (regrouping.is_takeover || !regrouping.lost.empty())
     add(regrouping.is_takeover ? "head-lost" : "lost", regrouping.lost, regrouping.why_lost);
+  if (regrouping.is_takeover) events.back().incarnation = state.resources->incarnation;
   if (!regrouping.drained.empty())
     add("drained", regrouping.drained, reasons_of(regrouping, regrouping.drained));
   if (!regrouping.joined.empty()) {

@@ -29,6 +29,7 @@ std::string event_line(const RunEvent& event) {
   for (const NodeId node : event.nodes) nodes.push_back(node.value);
   Json json = {{"time", event.time}, {"step", event.step}, {"generation", event.generation},
                {"kind", event.kind}, {"nodes", nodes},     {"why", event.why}};
+  if (event.incarnation > 0) json["incarnation"] = event.incarnation;
   if (event.has_phases) add_phases(event, json);
   json["tolerance_left"] = event.tolerance_left;
   if (event.warm_up_steps > 0) {

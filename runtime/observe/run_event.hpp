@@ -19,6 +19,7 @@ struct RunEvent {
   std::string kind;                 ///< `layout`.
   std::vector<NodeId> nodes;        ///< Whom it is about; of a layout, those that work in it.
   std::string why;                  ///< A clause for people.
+  std::int64_t incarnation = 0;     ///< Of the head that took the run over; 0: none did.
   bool has_phases = true;           ///< false: the line before, of the same generation, has them.
   double detect_ms = 0;             ///< From the first sign of a loss until it counted as one.
   double decide_ms = 0;             ///< Until it was known what to do.

@@ -77,6 +77,7 @@ std::int64_t take_time(const Json& json, const char* key) {
 
 std::string run_facts_json(const RunFacts& facts) {
   Json json{{"id", facts.id},
+            {"incarnation", facts.incarnation},
             {"job", facts.job},
             {"command", facts.command},
             {"version", facts.version},
@@ -109,6 +110,7 @@ Result<RunFacts> parse_run_facts(const std::string& text) {
                  "take the run folder as `troupe train` left it"};
   RunFacts facts;
   take(json, "id", facts.id);
+  take(json, "incarnation", facts.incarnation);
   take(json, "job", facts.job);
   take(json, "command", facts.command);
   take(json, "version", facts.version);

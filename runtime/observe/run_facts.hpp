@@ -27,6 +27,7 @@ struct RunEnd {
 /// What is known when a run begins; texts may be empty and numbers 0: not known.
 struct RunFacts {
   std::string id;                ///< Drawn when it began; it keeps it where it is resumed.
+  std::int64_t incarnation = 0;  ///< Heads that the run has had, the one that writes included.
   std::string job;               ///< `job.name`.
   std::string command;           ///< The command line.
   std::string version;           ///< `0.1.0 (5016c19b1a2f)`.

@@ -59,6 +59,7 @@ class Head {
     resources.resolved_job = "the job";
     resources.build = "1.0 (abc)";
     resources.run_id = "5f0c";
+    resources.incarnation = 2;
     resources.on_end = [this](JobEnd how) { ended = std::move(how); };
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
@@ -102,10 +103,11 @@ class Head {
 
   /// A node that lost its head shows what it holds; it is introduced like others.
   std::string join_with(NodeHolding holding, const std::string& build = "1.0 (abc)",
-                        const std::string& run_id = "5f0c") {
+                        const std::string& run_id = "5f0c", std::int64_t incarnation = 1) {
     const NodeId node = holding.ready.node;
     holding.ready = introduce(node, *transports_[node.index()], {60, 7});
-    return join({"host", 100 + node.value, node.value, build, {std::move(holding)}, run_id});
+    return join(
+        {"host", 100 + node.value, node.value, build, {std::move(holding)}, run_id, incarnation});
   }
 
   /// The answer to what the job's owner asks, or why there is none and the fix.

@@ -32,7 +32,8 @@ class Waiting {
   explicit Waiting(double head_timeout_s, bool may_save = false, bool has_state = true,
                    std::int32_t local_nodes = 0, double silence_s = 60) {
     first_.welcome =
-        second_.welcome = {NodeId{2}, "the job", 0.05, silence_s, 60, "/shared/run", "5f0c"};
+        second_.welcome = {NodeId{2}, "the job", 0.05, silence_s, 60, "/shared/run", "5f0c", 2};
+    ++second_.welcome.incarnation;
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
          << R"({"from": "gpt", "value": "a"}]}])";
@@ -148,6 +149,7 @@ TEST_CASE("a node that loses its head shows another one what it holds", "[actors
   Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
   const NodeHello hello = waiting.second_.hello();
   CHECK(hello.wanted_node == 2);
+  CHECK(hello.incarnation == 2);
   REQUIRE(hello.holding.size() == 1);
   const NodeHolding& holding = hello.holding[0];
   CHECK(holding.ready.node == NodeId{2});
@@ -283,6 +285,16 @@ TEST_CASE("a node that the head of another run turns away looks on", "[actors][t
   CHECK(waiting.second_.hellos < 10);  // It is not pestered.
   CHECK(waiting.second_.alive == 0);
   CHECK(waiting.second_.hello().run_id == "5f0c");
+}
+
+TEST_CASE("a node obeys no head that is older than the one it lost", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.second_.welcome.incarnation = 1;  // It was only stopped, and wakes.
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos >= 2; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(waiting.second_.alive == 0);
 }
 
 TEST_CASE("a node that waits for a head ends at a signal", "[actors][takeover]") {

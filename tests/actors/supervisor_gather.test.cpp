@@ -45,6 +45,7 @@ TEST_CASE("a new head goes on from the step that all nodes finished", "[actors][
   CHECK(head.recorder.events[0].why ==
         "the head was lost; another one, process 9 on host, gathered its nodes");
   CHECK(head.recorder.events[0].nodes.empty());
+  CHECK(head.recorder.events[0].incarnation == 2);
   CHECK(head.seen[0].notes.back().tokens > 400);
 }
 

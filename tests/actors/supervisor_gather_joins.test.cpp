@@ -150,6 +150,19 @@ TEST_CASE("nodes of another run are turned away until their head comes", "[actor
   CHECK(taking.opened.size() == 1);
 }
 
+TEST_CASE("a head that was only stopped turns away nodes that obeyed a newer one",
+          "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  head.bring_up(2);  // It trains, and would tell others of the run that it goes on without them.
+  CHECK(head.join_with(taking.at_step(0, 5), "1.0 (abc)", "5f0c", 3) ==
+        "it obeyed a newer head of this run");
+  CHECK(head.fix.empty());  // It looks on.
+  CHECK(says(head.join_with(taking.at_step(0, 5)), "goes on without it"));
+}
+
 TEST_CASE("a head of another build leaves nodes their state", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;

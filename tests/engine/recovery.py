@@ -844,9 +844,9 @@ def a_stopped_head_that_was_replaced_ends(bench):
     bench.check(job, steps=60)
     steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
     expect(steps == list(range(1, 61)), "a step stands twice, or not at all")
-    events = [event["kind"] for event in read_lines(job.run / "events.jsonl")]
+    heads = [(event["kind"], event.get("incarnation")) for event in read_lines(job.run / "events.jsonl")]
     facts = json.loads((job.run / "run.json").read_text(encoding="utf-8"))
-    expect(events == ["head-lost"] and facts["exit_code"] == 0, f"events: {events}; {facts}")
+    expect(heads == [("head-lost", 2)] and facts["incarnation"] == 2 and facts["exit_code"] == 0, f"events: {heads}; {facts}")
 
 
 def nodes_save_and_end_where_no_head_comes(bench):

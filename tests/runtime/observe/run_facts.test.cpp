@@ -12,6 +12,8 @@ using testing::ScratchFolder;
 
 RunFacts example() {
   RunFacts facts;
+  facts.id = "5f0c9e1b7a3d2486";
+  facts.incarnation = 3;
   facts.job = "first \"job\"";
   facts.command = "troupe train first.toml";
   facts.version = "0.1.0 (abc)";
