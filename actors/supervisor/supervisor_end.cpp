@@ -211,8 +211,12 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   if (!is_collected(state)) {
     const auto goes_on = recover(self, id, what);
     if (goes_on.ok()) return;
-    if (goes_on.error().code != Errc::unavailable)
+    if (goes_on.error().code != Errc::unavailable) {
       hindrance = "; it cannot be done without: " + goes_on.error().message;
+      const bool begins_again = state.saves.last_step > 0 && next_try(state) > 0;
+      if (!begins_again && end_with_what_is_left(self, id, what, hindrance)) return;
+      if (state.saves.last_step == 0) hindrance += "; there is no checkpoint to resume from";
+    }
   }
   state.job.members.gone(id);
   const std::string after =

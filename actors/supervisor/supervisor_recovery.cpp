@@ -29,6 +29,15 @@ std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
   return nodes;
 }
 
+/// Exit code where what is left cannot be saved after all.
+constexpr std::int32_t kCannotGoOn = 1;
+
+/// Whether state lies where the newest layout wants it.
+bool is_layout_up(const Coordinator& job) {
+  return !job.is_regrouping() &&
+         (job.phase() == Phase::training || job.phase() == Phase::collecting);
+}
+
 /// Whether somebody holds each shard.
 bool is_whole(const StatePlacement& placement) {
   return std::ranges::none_of(placement, [](const Shard& shard) { return shard.holders.empty(); });
@@ -88,8 +97,7 @@ Status recover(Self self, NodeId lost, const std::string& what) {
 void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   auto left = state.job.left_without(lost);
-  const bool is_up = !state.job.is_regrouping() && (state.job.phase() == Phase::training ||
-                                                    state.job.phase() == Phase::collecting);
+  const bool is_up = is_layout_up(state.job);
   forget_node(self, lost, what);
   if (!is_up || !is_whole(left)) return end_stopped(self);
   state.resources->logger.warning(what + "; the others save what they have");
@@ -98,6 +106,17 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
   finish_ended_steps(self);  // Who is left may have been waiting for it alone.
   if (!state.saves.running) go_on_stopping(self);
+}
+
+bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
+                           const std::string& why) {
+  const Coordinator& job = self->state.job;
+  if (!is_layout_up(job) || job.loop.progress().step == 0 || !is_whole(job.left_without(lost)))
+    return false;
+  decide_stop(self, what, kCannotGoOn);
+  self->state.stopping.what += why;
+  lose_while_stopping(self, lost, what);
+  return true;
 }
 
 void do_without_holder(Self self, NodeId lost, const std::string& what) {

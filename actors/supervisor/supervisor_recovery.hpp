@@ -25,6 +25,12 @@ Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 /// `what`: as above.
 void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& what);
 
+/// A node is lost without which the job cannot go on, `why`, though the others have all of its
+/// state: they save what is done, and the job ends. Returns false, and does nothing, where they
+/// have not, no layout is up, or nothing is done yet.
+bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& what,
+                           const std::string& why);
+
 /// A node is lost after it has offered all that is collected: only a save may still wait for it.
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
 

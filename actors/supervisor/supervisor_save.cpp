@@ -319,6 +319,12 @@ void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
   if (state.gathering)
     return end(self,
                {exit_code, why + "; nodes of this run go on waiting for a head, with their state"});
+  decide_stop(self, why, exit_code);
+  go_on_stopping(self);
+}
+
+void decide_stop(Self self, const std::string& why, std::int32_t exit_code) {
+  auto& state = self->state;
   const auto stop_time = seconds(state.resources->setup.job.cluster.stop_timeout_s);
   const std::string where =
       state.job.phase() == Phase::training && !state.job.loop.is_idle()
@@ -328,7 +334,6 @@ void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
   state.stopping =
       Stopping{why + where, exit_code, now(self) + stop_time,
                now(self) + std::chrono::duration_cast<Duration>(kShareOfStop * stop_time)};
-  go_on_stopping(self);
 }
 
 void go_on_stopping(Self self) {

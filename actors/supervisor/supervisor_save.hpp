@@ -45,6 +45,9 @@ bool saves_at_end(const SupervisorState& state);
 /// SIGTERM at node 2 (host, pid 71)`. `exit_code`: where there is nothing to resume from.
 void begin_stop(SupervisorSelf self, const std::string& why, std::int32_t exit_code);
 
+/// The same, but nothing is ordered before `go_on_stopping`: where other things change first.
+void decide_stop(SupervisorSelf self, const std::string& why, std::int32_t exit_code);
+
 /// A step has ended, or a save: goes on with what `begin_stop` began.
 void go_on_stopping(SupervisorSelf self);
 

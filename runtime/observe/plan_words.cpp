@@ -23,6 +23,12 @@ std::string replicas_text(const ParallelPlan& plan) {
   return text + " in " + counted(plan.stages.size(), "stage");
 }
 
+std::string run_words(const ModuleSpec& module, LayerRange layers) {
+  if (module.layers.size() == 1) return module.name;
+  const std::string text = module.name + " " + std::to_string(layers.begin);
+  return layers.size() > 1 ? text + "-" + std::to_string(layers.end - 1) : text;
+}
+
 }  // namespace
 
 std::string layout_words(const ParallelPlan& plan) {
@@ -50,12 +56,18 @@ std::string sum_words(const ParallelPlan& plan) {
 
 std::string stage_words(const ParallelPlan& plan, const Stage& stage) {
   std::string text;
-  for (const LayerRun& run : stage.runs) {
-    const ModuleSpec& module = plan.model.at(run.module);
-    text += (text.empty() ? "" : ", ") + module.name;
-    if (module.layers.size() == 1) continue;
-    text += " " + std::to_string(run.layers.begin);
-    if (run.layers.size() > 1) text += "-" + std::to_string(run.layers.end - 1);
+  for (const LayerRun& run : stage.runs)
+    text += (text.empty() ? "" : ", ") + run_words(plan.model.at(run.module), run.layers);
+  return text;
+}
+
+std::string layer_words(const ModelGraph& model, const std::set<LayerId>& layers) {
+  std::string text;
+  for (auto layer = layers.begin(); layer != layers.end();) {
+    const ModuleId module = layer->module;
+    LayerRange run{layer->layer, layer->layer};
+    for (; layer != layers.end() && *layer == LayerId{module, run.end}; ++layer) ++run.end;
+    text += (text.empty() ? "" : ", ") + run_words(model.at(module), run);
   }
   return text;
 }

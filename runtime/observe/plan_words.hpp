@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -20,5 +21,8 @@ std::string sum_words(const ParallelPlan& plan);
 
 /// The runs of a stage: `vision 0-5, vision_projector, llm 0-1`.
 std::string stage_words(const ParallelPlan& plan, const Stage& stage);
+
+/// Layers in the same words, in the order of the model.
+std::string layer_words(const ModelGraph& model, const std::set<LayerId>& layers);
 
 }  // namespace troupe::observe

@@ -176,6 +176,10 @@ TEST_CASE("the loss of a last copy ends the job and names it", "[actors][recover
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
   CHECK(says(head.ended->message, "no other node has llm."));
+  // All layers of its stage, and why nobody saves the others.
+  CHECK(says(head.ended->message, " more shards (llm "));
+  CHECK(says(head.ended->message,
+             "), so that what is left is no whole model; there is no checkpoint to resume from"));
 }
 
 // Window: a silent node comes back

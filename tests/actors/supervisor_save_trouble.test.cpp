@@ -265,6 +265,33 @@ TEST_CASE("a node that is lost while the job stops is done without", "[actors][r
   CHECK(says(saving.log(), "was lost: the connection to it was lost; the others save what"));
 }
 
+TEST_CASE("a node without which no layout can be leaves its state to the others, who save it",
+          "[actors][recovery]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  const bool has_trained = GENERATE(true, false);
+  if (has_trained) saving.run_step(1);
+  head.plan(has_trained ? 1 : 0);
+  head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {3}}};  // Seen by node 3.
+  head.leave({3});
+  head.pass(400ms, {0, 1, 2});
+  CHECK(head.ended.has_value() != has_trained);
+  if (has_trained) {
+    REQUIRE(head.seen[0].saves.size() == 1);
+    CHECK(saving.order().step == 1);  // The other step is not decided.
+    saving.write({3});
+    saving.keep();
+  }
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == (has_trained ? 75 : 1));
+  CHECK(
+      says(head.ended->message, "node 3 (host, pid 103) was lost: the connection to it was lost"));
+  CHECK(says(head.ended->message,
+             "it cannot be done without: no node of the layout sees data.sources[0]"));
+  CHECK(says(head.ended->message, has_trained ? "step 1 is saved: the same command goes on"
+                                              : "there is no checkpoint to resume from"));
+}
+
 TEST_CASE("a lost node ends a job that has a checkpoint so that it can go on", "[actors][errors]") {
   SavingHead saving(
       9, [](job::Checkpointing& x) { x.every_steps = 1; }, one_pipeline);

@@ -19,6 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / 
 
 from parity_sources import FRAME_BYTES, PATCH_BYTES, by_medium, deliveries, measured, trained_of  # noqa: E402
 from recovery import FP64, JOB, node_of, pipelines, run_on_bench  # noqa: E402
+from tests.support.recorded_runs import read_lines  # noqa: E402
 from tests.support.run_cases import expect  # noqa: E402
 
 STEPS = 8
@@ -120,22 +121,22 @@ def another_node_that_sees_it_takes_over(bench):
 
 # Window: nobody left sees a source of data
 def the_last_node_that_sees_it_ends_the_job(bench):
-    """Though the others have all of the model. With a checkpoint it can be gone on with once the node is back."""
+    """The others, who have all of the model, save it: it can be gone on with once the node is back, and no step is lost."""
     lists = Lists(bench)
     data = lists.override(others=[1])
-    for name, more, code in (("last", [], 1), ("last-saved", ["checkpoint.every_steps=2", "recovery.from_checkpoint=false"], 75)):
-        job = bench.start(f"source-{name}", *pipelines([0], [1], [2]), data, *more, steps=20)
+    for name, more in (("last", []), ("last-saved", ["checkpoint.every_steps=2", "recovery.from_checkpoint=false"])):
+        words = [f"source-{name}", *pipelines([0], [1], [2]), data, *more]
+        job = bench.start(*words, steps=20)
         job.wait_for(4)
-        if more:
-            while not job.events("checkpoint"):  # Its manifest is there before the head counts it.
-                time.sleep(0.02)
         job.signal(1, signal.SIGKILL)
-        output = job.finish(code)
+        output = job.finish(75)
         told = f"no node of the layout sees data.sources[1] ({lists.paths['others']}), which is only on node 1"
         expect(told in output, f"the source is not named:\n{output[-2000:]}")
-    job = bench.start("source-last-saved", *pipelines([0], [1], [2]), data, steps=20)
-    job.finish()
-    bench.check(job, [lists.override()], steps=20)
+        saved = [line["step"] for line in read_lines(job.run / "metrics.jsonl")][-1]
+        expect(f"step {saved} is saved: the same command goes on" in output, f"step {saved} is not saved:\n{output[-2000:]}")
+        job = bench.start(*words, steps=20)
+        job.finish()
+        bench.check(job, [lists.override()], steps=20)
 
 
 def who_alone_sees_a_source_does_not_leave(bench):

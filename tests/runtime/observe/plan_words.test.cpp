@@ -36,5 +36,13 @@ TEST_CASE("a stage is told by the runs of its layers", "[observe]") {
   CHECK(stage_words(plan, plan.stages[1]) == "llm 3");
 }
 
+TEST_CASE("layers are told by their runs", "[observe]") {
+  const auto plan = testing::example_plan();
+  const ModuleId vision{0}, llm = plan.model.llm();
+  CHECK(layer_words(plan.model, {}).empty());
+  CHECK(layer_words(plan.model, {{llm, 1}, {vision, 0}, {llm, 0}, {llm, 3}}) ==
+        "vision, llm 0-1, llm 3");
+}
+
 }  // namespace
 }  // namespace troupe::observe
