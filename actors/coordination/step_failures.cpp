@@ -11,8 +11,9 @@ namespace {
 
 using Samples = std::set<std::string>;
 
-Samples common(const Samples& a, const Samples& b) {
-  Samples both;
+template <class Value>
+std::set<Value> common(const std::set<Value>& a, const std::set<Value>& b) {
+  std::set<Value> both;
   std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::inserter(both, both.end()));
   return both;
 }
@@ -125,14 +126,18 @@ std::optional<Error> StepFailures::verdict(const StepFailure& newest) const {
     const bool have_words = before.kind == FailureKind::thrown && now.kind == FailureKind::thrown;
     return have_words ? again_thrown(before, now) : again_ended(before, now);
   }
-  // Back from the newest one, a generation at a time, as long as some sample was in all of them.
+  // Back from the newest one, a generation at a time: those in which somebody had work of it too.
   std::vector<const StepFailure*> chain{&failures_.back()};
   Samples samples = failures_.back().samples;
+  std::set<LayerId> layers = failures_.back().layers;
   for (auto before = failures_.rbegin(); before != failures_.rend(); ++before) {
     if (before->generation == chain.back()->generation) continue;
     Samples both = common(samples, before->samples);
-    if (both.empty()) continue;  // Another one of its generation may have had it.
+    std::set<LayerId> shared = common(layers, before->layers);
+    // Another one of its generation may have had it.
+    if (both.empty() || shared.empty()) continue;
     samples = std::move(both);
+    layers = std::move(shared);
     chain.push_back(&*before);
   }
   if (chain.size() < kUnexplainedMax) return std::nullopt;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/units.hpp"
 
@@ -33,6 +34,7 @@ struct StepFailure {
   std::string who = {};   ///< `node 2 (host, pid 71)`.
   std::string said = {};  ///< `too tired, in step 3 on device 1`, or how its process ended.
   std::set<std::string> samples = {};  ///< Of its stages; where one threw, of the part.
+  std::set<LayerId> layers = {};       ///< Of its stages.
   std::string thrown = {};             ///< The exception's own words, wherever it comes; or that
                                        ///< work does not return.
 };
@@ -54,8 +56,9 @@ class StepFailures {
   ///   both; or nodes crashed in two generations of one step, and had a sample in common.
   /// - transport_failed: nodes were lost in `kUnexplainedMax` generations of one step, however (a
   ///   device that fails is no exception: another one may do better),
-  ///   and all had a sample in common. Three machines may be lost so by chance, hence the code
-  ///   with which a job goes on from its checkpoint.
+  ///   and all had the same work in hand: a layer and a sample in common. Machines that go one by
+  ///   one, a rack's or preempted ones, seldom have. Three may all the same, by chance, hence the
+  ///   code with which a job goes on from its checkpoint.
   /// Losses of one generation count once: whatever ends two nodes at a time, no step came between.
   std::optional<Error> add(StepFailure failure);
 

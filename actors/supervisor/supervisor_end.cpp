@@ -57,6 +57,18 @@ std::set<std::string> samples_at(const IterationPlan& iteration, const ParallelP
   return ids;
 }
 
+/// Layers of a node's stages.
+std::set<LayerId> layers_at(const ParallelPlan& plan, NodeId node) {
+  std::set<LayerId> layers;
+  for (const Stage& stage : plan.stages) {
+    if (plan.devices[stage.devices.front().index()].node != node) continue;
+    for (const LayerRun& run : stage.runs)
+      for (std::int32_t layer = run.layers.begin; layer < run.layers.end; ++layer)
+        layers.insert({run.module, layer});
+  }
+  return layers;
+}
+
 /// The loss of a node in the step that it runs; none: it runs none, waits for the word on it, or
 /// has no samples there, so that no step is to blame.
 std::optional<StepFailure> failure_at(const SupervisorState& state, NodeId node, FailureKind kind) {
@@ -70,6 +82,7 @@ std::optional<StepFailure> failure_at(const SupervisorState& state, NodeId node,
     failure.who = describe(state.job.members, node);
     failure.said = end_text(state.job.members, node);
     failure.samples = samples_at(step.batch->iteration, plan, node);
+    failure.layers = layers_at(plan, node);
     if (failure.samples.empty()) return std::nullopt;
     return failure;
   }
@@ -297,6 +310,7 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   failure.who = who;
   failure.said = error.message;
   failure.samples = {failed.samples.begin(), failed.samples.end()};
+  failure.layers = layers_at(state.configuration.plan, id);
   failure.thrown = failed.thrown;
   // Of what a device does beside its stages all of its samples are in question.
   if (const auto whole = failed.by_device && failure.samples.empty()

@@ -14,9 +14,11 @@ using Samples = std::set<std::string>;
 
 constexpr std::int64_t kStep = 5;
 
+/// Of a node with one layer of the first module.
 StepFailure failure(FailureKind kind, int node, EpochNumber generation, Samples samples,
-                    std::int64_t step = kStep) {
+                    std::int64_t step = kStep, std::int32_t layer = 0) {
   StepFailure made{kind, step, generation, NodeId{node}};
+  made.layers = {{ModuleId{0}, layer}};
   made.who = "node " + std::to_string(node);
   made.said = "how " + std::to_string(node) + " ended";
   made.samples = std::move(samples);
@@ -117,6 +119,23 @@ TEST_CASE("machines that are lost by chance do not end a job", "[actors]") {
     CHECK_FALSE(failures.add(gone(5, 4, {"a"}, 6)));
   }
   SECTION("the same loss is told twice") { CHECK_FALSE(failures.add(gone(3, 2, {"a", "b"}))); }
+}
+
+TEST_CASE("a wave of losses ends no job, unless the same work takes one node after the other",
+          "[actors]") {
+  const auto at_layer = [](int node, EpochNumber generation, Samples samples, std::int32_t layer) {
+    return failure(FailureKind::unexplained, node, generation, std::move(samples), kStep, layer);
+  };
+  StepFailures failures;
+  // By hand: eight stages that share all samples of a step, and are lost one by one.
+  for (int stage = 0; stage < 8; ++stage)
+    CHECK_FALSE(failures.add(at_layer(stage, stage + 1, {"a", "b"}, stage)));
+  CHECK_FALSE(failures.add(at_layer(8, 9, {"a"}, 3)));          // The second one with layer 3,
+  CHECK_FALSE(failures.add(at_layer(9, 10, {"c"}, 3)));         // of another sample,
+  const auto again = failures.add(at_layer(10, 11, {"a"}, 3));  // and the third.
+  REQUIRE(again);
+  CHECK(again->code == Errc::transport_failed);
+  CHECK(says(*again, "for samples 'a': node 3: how 3 ended; node 8: how 8 ended; node 10: how"));
 }
 
 TEST_CASE("a device that fails says nothing of what it computed", "[actors]") {
