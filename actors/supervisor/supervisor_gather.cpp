@@ -212,10 +212,8 @@ void decide(Self self) {
   for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
   if (gathered.members.empty()) return do_without(self, "no node has the state of any stage");
   auto placed = placement_of(state, gathered);
-  const auto orphans = std::count_if(placed.begin(), placed.end(),
-                                     [](const Shard& shard) { return shard.holders.empty(); });
-  if (orphans > 0)
-    return do_without(self, "nobody else has " + std::to_string(orphans) + " shards of the model");
+  if (auto whole = check_holders(state, placed); !whole.ok())
+    return do_without(self, whole.error().message);
   if (gathered.progress.step < state.resources->gather->saved_step)
     return do_without(self, "step " + std::to_string(state.resources->gather->saved_step) +
                                 " is saved, and they have only come to " +

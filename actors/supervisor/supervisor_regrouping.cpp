@@ -27,27 +27,6 @@ namespace {
 
 using Self = SupervisorSelf;
 
-/// Errors: infeasible: names what nobody holds any more, and all layers that lack it.
-Status check_holders(const SupervisorState& state, const StatePlacement& left) {
-  const auto is_orphan = [](const Shard& shard) { return shard.holders.empty(); };
-  const auto orphan = std::find_if(left.begin(), left.end(), is_orphan);
-  if (orphan == left.end()) return Done{};
-  const engine::JobSetup& setup = state.resources->setup;
-  std::set<LayerId> layers;
-  for (const Shard& shard : left)
-    if (is_orphan(shard)) {
-      const auto& uses = setup.parameters[shard.key.parameter.index()].uses;
-      layers.insert(uses.begin(), uses.end());
-    }
-  const auto others = std::count_if(orphan, left.end(), is_orphan) - 1;
-  return Error{Errc::infeasible,
-               "no other node has " + setup.parameters[orphan->key.parameter.index()].name +
-                   (others > 0 ? " and " + std::to_string(others) + " more shards" : "") + " (" +
-                   observe::layer_words(setup.model, layers) +
-                   "), so that what is left is no whole model",
-               "parallel", "give each module replicas on several nodes"};
-}
-
 /// Back to the last finished step: nothing that was planned beyond it counts.
 void rewind(SupervisorState& state) {
   state.job.loop.rewind();
@@ -143,6 +122,26 @@ std::string who_text(const std::vector<NodeId>& nodes) {
   for (std::size_t i = 0; i < nodes.size(); ++i)
     text += (i == 0 ? "" : i + 1 == nodes.size() ? " and " : ", ") + std::to_string(nodes[i].value);
   return text;
+}
+
+Status check_holders(const SupervisorState& state, const StatePlacement& left) {
+  const auto is_orphan = [](const Shard& shard) { return shard.holders.empty(); };
+  const auto orphan = std::find_if(left.begin(), left.end(), is_orphan);
+  if (orphan == left.end()) return Done{};
+  const engine::JobSetup& setup = state.resources->setup;
+  std::set<LayerId> layers;
+  for (const Shard& shard : left)
+    if (is_orphan(shard)) {
+      const auto& uses = setup.parameters[shard.key.parameter.index()].uses;
+      layers.insert(uses.begin(), uses.end());
+    }
+  const auto others = std::count_if(orphan, left.end(), is_orphan) - 1;
+  return Error{Errc::infeasible,
+               "no other node has " + setup.parameters[orphan->key.parameter.index()].name +
+                   (others > 0 ? " and " + std::to_string(others) + " more shards" : "") + " (" +
+                   observe::layer_words(setup.model, layers) +
+                   "), so that what is left is no whole model",
+               "parallel", "give each module replicas on several nodes"};
 }
 
 Status fits_beside(const SupervisorState& state, const std::map<DeviceSlot, Bytes>& arriving) {

@@ -11,11 +11,16 @@
 #include "actors/supervisor/layout_change.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "runtime/observe/step_metrics.hpp"
+#include "runtime/vocabulary/model_state.hpp"
 
 namespace troupe::actors {
 
 /// `node 2`, `nodes 0, 1 and 4`.
 std::string who_text(const std::vector<NodeId>& nodes);
+
+/// Whether somebody holds each shard of the model. Errors: infeasible: names what nobody does, and
+/// all layers that lack it.
+Status check_holders(const SupervisorState& state, const StatePlacement& left);
 
 /// Decides on the layout of these nodes and on how state gets there from `regrouping.left`.
 ///

@@ -131,7 +131,7 @@ TEST_CASE("where the nodes do not hold all of the model the job goes on without 
   CHECK(taking.started[0].empty());
   for (const std::size_t id : {0u, 2u, 3u}) {
     REQUIRE(head.seen[id].restarts.size() == 1);
-    CHECK(says(head.seen[id].restarts[0], "nobody else has"));
+    CHECK(says(head.seen[id].restarts[0], "no other node has "));
   }
   head.seen = std::vector<NodeSeen>(4);
   head.start_training();  // From the beginning, here.
