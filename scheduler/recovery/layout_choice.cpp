@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "scheduler/recovery/template_layout.hpp"
@@ -47,27 +48,53 @@ double sum_of(const std::vector<double>& times) {
 
 double rate(double ms) { return ms > 0 ? 1 / ms : 0; }
 
+/// What a microbatch takes on devices with these stages, of `count` that fill and drain them once.
+double microbatch_ms(const std::vector<double>& devices, double count) {
+  const double slowest = *std::max_element(devices.begin(), devices.end());
+  return (sum_of(devices) + (count - 1) * slowest) / count;
+}
+
+bool share_nodes(const ParallelPlan& plan) {
+  const auto nodes = groups_by_node(plan);
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const auto& node) { return node.second.size() > 1; });
+}
+
+/// Microbatches a millisecond of groups with these rates (> 0), which take turns on a device.
+double rate_in_turns(const ParallelPlan& plan, const std::vector<double>& rates) {
+  std::map<DeviceId, std::set<ModuleGroupId>> devices;
+  for (const Stage& stage : plan.stages)
+    devices[stage.devices.front()].insert(plan.at(stage.replica).group);
+  double busiest_ms = 0;
+  for (const auto& [device, groups] : devices) {
+    double ms = 0;
+    for (const ModuleGroupId group : groups) ms += 1 / rates[group.index()];
+    busiest_ms = std::max(busiest_ms, ms);
+  }
+  return rate(busiest_ms);
+}
+
 }  // namespace
 
 double microbatches_per_ms(const ParallelPlan& plan, const TemplateSet& templates) {
   if (templates.layer_ms.size() != layers_of(plan.model).size()) return 0;
   const auto times = stage_times(plan, templates);
+  const auto count = static_cast<double>(templates.microbatches);
   if (!has_groups_of_their_own(plan)) {
-    const auto count = static_cast<double>(templates.microbatches);
     double rates = 0;
-    for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
-      const auto own = device_times(plan, plan.stages_of(PipelineId{p}), times);
-      const double slowest = *std::max_element(own.begin(), own.end());
-      rates += rate((sum_of(own) + (count - 1) * slowest) / count);
-    }
+    for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
+      rates += rate(microbatch_ms(device_times(plan, plan.stages_of(PipelineId{p}), times), count));
     return rates;
   }
+  const bool in_turns = share_nodes(plan);
   std::vector<double> groups(plan.module_groups.size());
   for (const Replica& replica : plan.replicas) {
     const auto own = device_times(plan, replica.stages, times);
-    groups[replica.group.index()] += rate(*std::max_element(own.begin(), own.end()));
+    groups[replica.group.index()] +=
+        rate(in_turns ? microbatch_ms(own, count) : *std::max_element(own.begin(), own.end()));
   }
-  return *std::min_element(groups.begin(), groups.end());
+  const double slowest = *std::min_element(groups.begin(), groups.end());
+  return in_turns && slowest > 0 ? rate_in_turns(plan, groups) : slowest;
 }
 
 double lost_samples(const LayoutOutlook& outlook, double fastest_samples_per_ms,

@@ -99,6 +99,14 @@ bool has_groups_of_their_own(const ParallelPlan& plan) {
   });
 }
 
+std::map<NodeId, std::set<ModuleGroupId>> groups_by_node(const ParallelPlan& plan) {
+  std::map<NodeId, std::set<ModuleGroupId>> groups;
+  for (const Stage& stage : plan.stages)
+    for (const DeviceId device : stage.devices)
+      groups[plan.devices[device.index()].node].insert(plan.at(stage.replica).group);
+  return groups;
+}
+
 std::vector<HandStage> as_written(const ParallelPlan& plan, const std::vector<StageId>& stages) {
   std::vector<HandStage> entries;
   for (const StageId id : stages) {

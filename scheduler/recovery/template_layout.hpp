@@ -5,7 +5,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "runtime/vocabulary/hand_layout.hpp"
@@ -32,6 +34,9 @@ Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const Mod
 /// Whether module groups have numbers of replicas of their own, so that a pipeline is no complete
 /// copy of the model by itself.
 bool has_groups_of_their_own(const ParallelPlan& plan);
+
+/// The module groups that each node has stages of. Cost: O(stages x log nodes).
+std::map<NodeId, std::set<ModuleGroupId>> groups_by_node(const ParallelPlan& plan);
 
 /// Templates of each module group's layers alone, for replicas of its own: those that `plan` has.
 /// A group that cannot be cut has none. Errors: as `LayoutScorer::weights`.

@@ -68,6 +68,26 @@ TEST_CASE("where groups have replicas of their own the slower group counts",
   CHECK(microbatches_per_ms(plan, set) == 0);
 }
 
+TEST_CASE("groups that share nodes take turns, and their replicas fill and drain",
+          "[scheduler][recovery]") {
+  // Of vision (4 layers), audio (3), their projectors and the llm (6).
+  const auto model = testing::vision_audio_llm();
+  HandLayout layout;
+  for (std::int32_t node = 0; node < 2; ++node)
+    layout.replicas.push_back({{"vision", "audio"}, {{node, 0, {{"vision", {}}, {"audio", {}}}}}});
+  layout.replicas.push_back(
+      {{"llm"}, {{0, 0, {{"llm", LayerRange{0, 2}}}}, {1, 0, {{"llm", LayerRange{2, 6}}}}}});
+  TemplateSet set;
+  set.layer_ms.assign(15, 1);
+  set.microbatches = 4;
+  // Two encoders of 9 ms each; the llm's stages of 2 and 4 ms: (6 + 3 x 4) / 4.
+  CHECK(1 / microbatches_per_ms(place_by_hand(model, layout, {2, 1}).value(), set) ==
+        Approx(4.5 + 4.5));
+  // On devices of their own groups do not wait for each other: the slower one counts.
+  for (HandStage& stage : layout.replicas.back().stages) stage.device = 1;
+  CHECK(1 / microbatches_per_ms(place_by_hand(model, layout, {2, 2}).value(), set) == Approx(4.5));
+}
+
 TEST_CASE("a layout that copies much pays only if it is left alone for long",
           "[scheduler][recovery]") {
   // 10 samples a second at once, or 12 after a minute.
