@@ -18,8 +18,17 @@ namespace {
 struct Group {
   std::vector<RankList> replicas;
   std::map<RankList, ReplicaId> standing;
+  std::set<NodeId> working;  ///< Nodes of its replicas, lost ones too.
   RankList lost, joined;
   std::int64_t minimum = 1;
+
+  /// Nodes of the smallest replica, before any were lost.
+  std::int64_t smallest() const {
+    const auto found =
+        std::min_element(replicas.begin(), replicas.end(),
+                         [](const RankList& a, const RankList& b) { return a.size() < b.size(); });
+    return static_cast<std::int64_t>(found->size());
+  }
 
   std::int64_t nodes() const {
     std::int64_t count =
@@ -35,6 +44,7 @@ class GroupLayouter {
 
   std::vector<HandLayout> find() {
     if (!read_groups()) return {};
+    if (share_nodes_) return find_on_shared_nodes();
     std::vector<HandLayout> layouts;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       auto groups = groups_;
@@ -63,7 +73,8 @@ class GroupLayouter {
           nodes.insert(plan().devices[device.index()].node);
       RankList ranks;
       for (const NodeId node : nodes) {
-        if (!working.insert(node).second) return false;
+        if (!group.working.insert(node).second) return false;
+        if (!working.insert(node).second) share_nodes_ = true;
         ranks.push_back(node.value);
         if (!request_.nodes.contains(node)) group.lost.push_back(node.value);
       }
@@ -77,6 +88,49 @@ class GroupLayouter {
     for (const NodeId node : request_.nodes)
       if (!working.contains(node)) free_.push_back(node.value);
     return true;
+  }
+
+  /// First with replicas as small as templates have them. These weigh a group's memory alone, and a
+  /// device that has stages of several groups holds less of each: then with larger ones, up to
+  /// replicas as large as there were, which had room.
+  std::vector<HandLayout> find_on_shared_nodes() const {
+    std::vector<HandLayout> layouts;
+    bool is_last = false;
+    for (std::int64_t scale = 1; !is_last; scale *= 2) {
+      is_last = true;
+      auto groups = groups_;
+      for (Group& group : groups) {
+        const auto largest = std::max(group.minimum, group.smallest());
+        is_last = is_last && group.minimum * scale >= largest;
+        group.minimum = std::min(group.minimum * scale, largest);
+      }
+      add_on_shared_nodes(groups, layouts);
+    }
+    return layouts;
+  }
+
+  /// Nodes without work go to all groups, or to one.
+  void add_on_shared_nodes(const std::vector<Group>& groups,
+                           std::vector<HandLayout>& layouts) const {
+    const std::size_t ways = free_.empty() ? 1 : groups.size() + 1;
+    for (std::size_t way = 0; way < ways; ++way) {
+      auto own = groups;
+      for (std::size_t g = 0; g < own.size(); ++g) {
+        if (way == 0 || way == g + 1) own[g].joined = free_;
+        if (own[g].nodes() < own[g].minimum) own[g].joined = nodes_beside(own[g]);
+      }
+      auto layout = lay_out(own);
+      if (layout && std::find(layouts.begin(), layouts.end(), *layout) == layouts.end())
+        layouts.push_back(*std::move(layout));
+    }
+  }
+
+  /// All nodes that are there and do not work for the group.
+  RankList nodes_beside(const Group& group) const {
+    RankList nodes;
+    for (const NodeId node : request_.nodes)
+      if (!group.working.contains(node)) nodes.push_back(node.value);
+    return nodes;
   }
 
   /// Moves nodes between groups until each has enough for a replica.
@@ -158,7 +212,8 @@ class GroupLayouter {
 
   const RelayoutRequest& request_;
   std::vector<Group> groups_;
-  RankList free_;  ///< Nodes without work.
+  RankList free_;             ///< Nodes without work.
+  bool share_nodes_ = false;  ///< A node works for several groups.
 };
 
 }  // namespace

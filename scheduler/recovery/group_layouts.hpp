@@ -18,7 +18,16 @@ namespace troupe::scheduler {
 /// stages.
 ///
 /// Nodes without work go to one group; there is a layout for each that can use them, in the order
-/// of groups. None where a node works for two replicas, or a group has no templates.
+/// of groups.
+///
+/// Where a node works for several groups (encoders on the llm's nodes), nodes need not be taken
+/// away from one to be of use to another: nodes without work go to all groups, or to one, and a
+/// group with too few for a single replica works on all that are there. Replicas may have as few
+/// nodes as templates allow; as these do not know what other groups keep on the same devices,
+/// layouts whose replicas have 2, 4, ... times as many follow, up to the smallest that there was.
+/// Each layout stands once; at most (groups + 1) x (2 + log2 of a replica's nodes) of them.
+///
+/// None where a node works for two replicas of one group, or a group has no templates.
 std::vector<HandLayout> group_layouts(const RelayoutRequest& request);
 
 }  // namespace troupe::scheduler

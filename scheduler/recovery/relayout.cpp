@@ -26,7 +26,8 @@ class Relayouter {
                        [&](const Relayout& other) { return other.plan == made.plan; }))
         found.push_back(std::move(made));
     };
-    if (kept && kept->idle.empty() && is_tolerant(kept->plan)) {
+    if (kept && kept->idle.empty() && is_tolerant(kept->plan) &&
+        (!separate || keeps_work(kept->plan))) {
       add(*std::move(kept));
       return found;
     }
@@ -76,6 +77,14 @@ class Relayouter {
     std::vector<std::int64_t> counts(made.module_groups.size());
     for (const Replica& replica : made.replicas) ++counts[replica.group.index()];
     return *std::min_element(counts.begin(), counts.end()) > request_.tolerance.lost_nodes;
+  }
+
+  /// Whether each node that is there works for all groups that it worked for. One that lost a part
+  /// of its replica may have a replica of another group yet, and would not idle.
+  bool keeps_work(const ParallelPlan& made) const {
+    auto before = groups_by_node(plan());
+    std::erase_if(before, [&](const auto& node) { return !request_.nodes.contains(node.first); });
+    return groups_by_node(made) == before;
   }
 
   /// Standby holders on any device of the nodes that are there.
