@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "scheduler/recovery/reconfigure.hpp"
@@ -14,10 +15,16 @@ namespace troupe::scheduler {
 
 namespace {
 
+/// Replicas of a group that share nodes, directly or by others of it: they change together.
+struct Bundle {
+  std::set<NodeId> nodes;
+  std::vector<ReplicaId> replicas;
+};
+
 /// The replicas of a group, and which nodes come and go.
 struct Group {
-  std::vector<RankList> replicas;
-  std::map<RankList, ReplicaId> standing;
+  std::vector<RankList> replicas;  ///< Nodes of each, or of those that share nodes.
+  std::map<RankList, std::vector<ReplicaId>> standing;
   std::set<NodeId> working;  ///< Nodes of its replicas, lost ones too.
   RankList lost, joined;
   std::int64_t minimum = 1;
@@ -63,24 +70,29 @@ class GroupLayouter {
   bool read_groups() {
     if (request_.templates.groups.size() != plan().module_groups.size()) return false;
     groups_.resize(plan().module_groups.size());
-    std::set<NodeId> working;
+    std::vector<std::vector<Bundle>> bundles(groups_.size());
     for (std::size_t r = 0; r < plan().replicas.size(); ++r) {
       const Replica& replica = plan().replicas[r];
-      Group& group = groups_[replica.group.index()];
-      std::set<NodeId> nodes;
+      Bundle own{{}, {ReplicaId{r}}};
       for (const StageId stage : replica.stages)
         for (const DeviceId device : plan().at(stage).devices)
-          nodes.insert(plan().devices[device.index()].node);
-      RankList ranks;
-      for (const NodeId node : nodes) {
-        if (!group.working.insert(node).second) return false;
-        if (!working.insert(node).second) share_nodes_ = true;
-        ranks.push_back(node.value);
-        if (!request_.nodes.contains(node)) group.lost.push_back(node.value);
-      }
-      group.standing[ranks] = ReplicaId{r};
-      group.replicas.push_back(std::move(ranks));
+          own.nodes.insert(plan().devices[device.index()].node);
+      add(std::move(own), bundles[replica.group.index()]);
     }
+    std::set<NodeId> working;
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      for (const Bundle& bundle : bundles[g]) {
+        Group& group = groups_[g];
+        RankList ranks;
+        for (const NodeId node : bundle.nodes) {
+          group.working.insert(node);
+          if (!working.insert(node).second) share_nodes_ = true;
+          ranks.push_back(node.value);
+          if (!request_.nodes.contains(node)) group.lost.push_back(node.value);
+        }
+        group.standing[ranks] = bundle.replicas;
+        group.replicas.push_back(std::move(ranks));
+      }
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       groups_[g].minimum = request_.templates.groups[g].min_nodes;
       if (request_.templates.groups[g].templates.empty()) return false;
@@ -88,6 +100,21 @@ class GroupLayouter {
     for (const NodeId node : request_.nodes)
       if (!working.contains(node)) free_.push_back(node.value);
     return true;
+  }
+
+  /// Adds a replica to the bundles of its group, which are disjoint.
+  static void add(Bundle own, std::vector<Bundle>& bundles) {
+    std::set<NodeId> nodes = own.nodes;
+    std::erase_if(bundles, [&](const Bundle& other) {
+      const bool is_shared = std::any_of(other.nodes.begin(), other.nodes.end(),
+                                         [&](NodeId node) { return own.nodes.contains(node); });
+      if (!is_shared) return false;
+      nodes.insert(other.nodes.begin(), other.nodes.end());
+      own.replicas.insert(own.replicas.begin(), other.replicas.begin(), other.replicas.end());
+      return true;
+    });
+    own.nodes = std::move(nodes);
+    bundles.push_back(std::move(own));
   }
 
   /// First with replicas as small as templates have them. These weigh a group's memory alone, and a
@@ -186,18 +213,25 @@ class GroupLayouter {
       const auto replicas = changed(groups[g]);
       if (!replicas) return std::nullopt;
       for (const RankList& nodes : *replicas) {
-        HandReplica& own = layout.replicas.emplace_back();
-        for (const ModuleId module : plan().module_groups[g].modules)
-          own.modules.push_back(plan().model.at(module).name);
         const auto same = groups[g].standing.find(nodes);
-        auto stages = same == groups[g].standing.end()
-                          ? from_template(ModuleGroupId{g}, nodes)
-                          : std::optional(as_written(plan(), plan().at(same->second).stages));
-        if (!stages) return std::nullopt;
-        own.stages = *std::move(stages);
+        if (same == groups[g].standing.end()) {
+          auto stages = from_template(ModuleGroupId{g}, nodes);
+          if (!stages) return std::nullopt;
+          layout.replicas.push_back({names_of(g), *std::move(stages)});
+          continue;
+        }
+        for (const ReplicaId id : same->second)
+          layout.replicas.push_back({names_of(g), as_written(plan(), plan().at(id).stages)});
       }
     }
     return layout;
+  }
+
+  std::vector<std::string> names_of(std::size_t group) const {
+    std::vector<std::string> names;
+    for (const ModuleId module : plan().module_groups[group].modules)
+      names.push_back(plan().model.at(module).name);
+    return names;
   }
 
   std::optional<std::vector<HandStage>> from_template(ModuleGroupId group,

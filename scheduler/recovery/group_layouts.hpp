@@ -27,7 +27,10 @@ namespace troupe::scheduler {
 /// layouts whose replicas have 2, 4, ... times as many follow, up to the smallest that there was.
 /// Each layout stands once; at most (groups + 1) x (2 + log2 of a replica's nodes) of them.
 ///
-/// None where a node works for two replicas of one group, or a group has no templates.
+/// Replicas of one group that share nodes change together, as if they were one: as they stand where
+/// their nodes stay the same, else a single one is cut over those that are left.
+///
+/// None where a group has no templates, or nodes are too few.
 std::vector<HandLayout> group_layouts(const RelayoutRequest& request);
 
 }  // namespace troupe::scheduler

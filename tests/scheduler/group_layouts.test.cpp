@@ -24,12 +24,14 @@ using testing::vision_audio_llm;
 constexpr std::int32_t kEncoders = 9, kLlm = 6;
 
 /// Templates of both groups; layers take 1 ms, and a device holds so many of them.
-TemplateSet templates(std::int64_t nodes, std::int64_t held_of_encoders, std::int64_t held_of_llm) {
+TemplateSet templates(std::int64_t nodes, std::int64_t held_of_encoders, std::int64_t held_of_llm,
+                      std::int64_t devices_per_node = 1) {
   TemplateSet set;
   for (const auto& [count, held] : {std::pair{kEncoders, held_of_encoders}, {kLlm, held_of_llm}}) {
     TemplateRequest request;
     request.layers.assign(static_cast<std::size_t>(count), {1, 2, Bytes{1}, {}});
     request.node_count = nodes;
+    request.gpus_per_node = devices_per_node;
     request.device_memory = Bytes{held};
     request.microbatches = 4;
     set.groups.push_back(make_templates(request).value());
@@ -134,8 +136,7 @@ TEST_CASE("who joins works for either group", "[scheduler][recovery]") {
   CHECK(all[2].idle == std::set<NodeId>{NodeId{4}});
 }
 
-TEST_CASE("a group whose replicas share a node, or without templates, is left as it is",
-          "[scheduler][recovery]") {
+TEST_CASE("groups without templates are left as they are", "[scheduler][recovery]") {
   const auto plan = plan_on({0, 1, 2}, {{3, 4}, {5, 6}}, 7);
   TemplateSet set = templates(7, 9, 6);
   set.groups[1].templates.clear();
@@ -143,8 +144,39 @@ TEST_CASE("a group whose replicas share a node, or without templates, is left as
   CHECK(group_layouts({plan, {7, 1}, set, 8, {}, nodes}).empty());
   const auto kept = relayout({plan, {7, 1}, set, 8, {}, nodes}).value();
   CHECK(kept.idle == std::set<NodeId>{NodeId{3}});
-  const auto shared = plan_on({0, 1, 2}, {{3, 4}, {4, 5}}, 6);
-  CHECK(group_layouts({shared, {6, 1}, templates(6, 9, 6), 8, {}, but(6, {3})}).empty());
+}
+
+TEST_CASE("replicas of a group that share a node change together", "[scheduler][recovery]") {
+  const auto plan = plan_on({0, 1, 2}, {{3, 4}, {4, 5}}, 7);
+  const auto replicas = [](const HandLayout& layout) {
+    const auto made = place_by_hand(vision_audio_llm(), layout, {7, 1}, IdleDevices::left_out);
+    return replicas_of(made.value());
+  };
+  const TemplateSet set = templates(7, 9, 6);
+  const auto lost = group_layouts({plan, {7, 1}, set, 8, {}, but(7, {3, 6})});
+  REQUIRE(lost.size() == 1);
+  CHECK((replicas(lost[0]) == std::vector<Nodes>{{{0}, {1}, {2}}, {{4, 5}}}));
+  const auto joined = group_layouts({plan, {7, 1}, set, 8, {}, but(7, {})});
+  REQUIRE(joined.size() == 2);
+  CHECK((replicas(joined[0]) == std::vector<Nodes>{{{0}, {1}, {2}, {6}}, {{3, 4}, {4, 5}}}));
+  CHECK((replicas(joined[1]) == std::vector<Nodes>{{{0}, {1}, {2}}, {{3, 4}, {4, 5}, {6}}}));
+}
+
+TEST_CASE("who joins nodes with replicas on each device works on all its devices",
+          "[scheduler][recovery]") {
+  HandLayout layout;
+  for (std::int32_t d = 0; d < 4; ++d) {
+    layout.replicas.push_back(
+        {{"vision", "audio"}, {{d / 2, d % 2, {{"vision", {}}, {"audio", {}}}}}});
+    layout.replicas.push_back({{"llm"}, {{d / 2, d % 2, {{"llm", LayerRange{0, kLlm}}}}}});
+  }
+  const auto plan =
+      place_by_hand(vision_audio_llm(), layout, {3, 2}, IdleDevices::left_out).value();
+  const auto made = relayout({plan, {3, 2}, templates(3, 9, 6, 2), 8, {}, but(3, {})}).value();
+  CHECK(made.idle.empty());
+  CHECK(made.plan.devices.size() == 6);
+  CHECK(made.plan.replicas.size() == plan.replicas.size() + 2);
+  CHECK((replicas_of(made.plan) == std::vector<Nodes>{{{0}, {1}, {2}}, {{0}, {1}, {2}}}));
 }
 
 TEST_CASE("groups that share nodes lose whole replicas where all others go on with their work",
