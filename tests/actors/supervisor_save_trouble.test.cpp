@@ -265,6 +265,7 @@ TEST_CASE("a node that is lost while the job stops is done without", "[actors][r
   CHECK(says(saving.log(), "was lost: the connection to it was lost; the others save what"));
 }
 
+// Window: nobody left sees a source of data, or no layout fits them
 TEST_CASE("a node without which no layout can be leaves its state to the others, who save it",
           "[actors][recovery]") {
   SavingHead saving(9, [](job::Checkpointing&) {});

@@ -825,6 +825,7 @@ def leave_to_another_machine(run):
     copy.replace(lock)
 
 
+# Window: a head that was only stopped wakes when another one has taken over
 def a_stopped_head_that_was_replaced_ends(bench):
     """It wakes on its machine while another one trains, which stands still meanwhile, so that the folder is its alone to spoil."""
     slow = 'debug.slow_shapes=[{module="llm",min_rows=1,max_rows=1000000,factor=10}]'  # The job does not end meanwhile.

@@ -275,6 +275,7 @@ class LockedChild {
   pid_t process_ = -1;
 };
 
+// Window: a head that was only stopped wakes when another one has taken over
 TEST_CASE("who was only stopped notices on waking that its lock was taken over", "[engine]") {
   const testing::ScratchFolder scratch;
   const auto run = scratch / "run";

@@ -119,7 +119,7 @@ def another_node_that_sees_it_takes_over(bench):
         expect(3 - lost in sent and 0 in received, f"content was sent by {set(sent)}, and came to {set(received)}")
 
 
-# Window: nobody left sees a source of data
+# Window: nobody left sees a source of data, or no layout fits them
 def the_last_node_that_sees_it_ends_the_job(bench):
     """The others, who have all of the model, save it: it can be gone on with once the node is back, and no step is lost."""
     lists = Lists(bench)
