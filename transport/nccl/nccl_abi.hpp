@@ -70,8 +70,6 @@ struct Functions {
                                 Config* config) = nullptr;
   Code (*comm_split)(Comm parent, int color, int key, Comm* made, Config* config) = nullptr;
   Code (*comm_get_async_error)(Comm comm, Code* state) = nullptr;
-  Code (*comm_finalize)(Comm comm) = nullptr;
-  Code (*comm_destroy)(Comm comm) = nullptr;
   Code (*comm_abort)(Comm comm) = nullptr;
   Code (*group_start)() = nullptr;
   Code (*group_end)() = nullptr;

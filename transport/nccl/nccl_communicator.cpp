@@ -12,10 +12,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskAgain{20};
 constexpr std::chrono::milliseconds kMoment{5};
 
-Error closed(const std::string& name) {
-  return {Errc::cancelled, name + " has been closed", "", ""};
-}
-
 Error prefixed(const std::string& prefix, Error error) {
   error.message = prefix + ": " + error.message;
   return error;
@@ -300,38 +296,6 @@ void NcclCommunicator::abort_apart() {
   // is back by then, unless it hangs.
   std::this_thread::sleep_for(kMoment);
   context_->library->calls().comm_abort(comm);
-  let_go();
-}
-
-Status NcclCommunicator::close(Deadline deadline) {
-  bool was_over = false;
-  {
-    const std::lock_guard lock(mutex_);
-    was_over = why_.has_value() || !is_ready_ || !running_.empty();
-    if (!was_over) why_ = closed(name_);
-  }
-  if (was_over) {
-    abort(closed(name_));
-  } else {
-    context_->worker.post([self = shared_from_this()] { self->close_now(); });
-    abort_after(deadline - (deadline - Clock::now()) / 2);
-  }
-  return await_release(deadline);
-}
-
-void NcclCommunicator::close_now() {
-  const auto comm = handle();
-  if (comm == nullptr) return;
-  const auto& calls = context_->library->calls();
-  const auto code = calls.comm_finalize(comm);
-  const bool is_started = code == nccl::Code::success || code == nccl::Code::in_progress;
-  // A peer that never comes to its own end must not hold this one up.
-  if (!is_started || !await_taken_in(comm, Clock::now() + context_->limits.release / 4)) {
-    return abort_now();
-  }
-  const auto own = claim();
-  if (own == nullptr) return;
-  calls.comm_destroy(own);
   let_go();
 }
 

@@ -4,9 +4,9 @@
 // Thread-safe. Every operation ends: with success, with what NCCL says, or by its deadline, which
 // gives the whole communicator up, because NCCL cannot end one operation alone.
 //
-//   opening ──> ready ──close──────────────────────────> let go of (destroyed)
-//      │          │ an error, a deadline, `end`              ^
-//      └──────────┴──> over: revoked if NCCL can ──abort──> let go of (aborted)
+//   opening ──> ready
+//      │          │ an error, a deadline, `end`
+//      └──────────┴──> over: revoked if NCCL can ──abort──> let go of
 
 #pragma once
 
@@ -62,10 +62,6 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   /// As `end`, and lets go of it. REQUIRES: nothing is derived from it any more.
   void abort(const Error& why);
 
-  /// Lets go of one that is well once its operations are done; one that is over is aborted.
-  /// Errors: timed_out: NCCL has not let go of it by the deadline.
-  Status close(Deadline deadline);
-
   /// Waits until NCCL has let go of it. Errors: timed_out: see `NcclLimits::release`.
   Status await_release(Deadline deadline);
 
@@ -102,7 +98,6 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   Status state_of(nccl::Comm comm, bool& is_in_progress) const;
   void stop_now();
   bool revoke_now(nccl::Comm comm);
-  void close_now();
   void abort_now();
 
   // On any thread. Who claims the handle lets go of it, so that it happens once.
@@ -131,7 +126,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   nccl::Comm made_ = nullptr;  ///< NCCL writes it: read by `handle` alone.
   bool is_settled_ = false;    ///< NCCL writes `made_` no more.
   bool is_ready_ = false;      ///< Was open once.
-  bool is_claimed_ = false;    ///< Somebody aborts or destroys it.
+  bool is_claimed_ = false;    ///< Somebody aborts it.
   bool is_quiet_ = false;      ///< Revoked, and nothing of it runs.
   bool is_released_ = false;
   bool is_abort_wanted_ = false;

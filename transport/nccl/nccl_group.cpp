@@ -306,12 +306,4 @@ void NcclGroup::lose(Peer peer, const Error& why) {
 
 void NcclGroup::end(const Error& why) { communicator_->end(why); }
 
-Status NcclGroup::close(Deadline deadline) { return communicator_->close(deadline); }
-
-std::string NcclGroup::remark() const {
-  if (options_.sums == NcclSums::in_rank_order) return "";
-  return "the NCCL group '" + options_.name +
-         "' adds in NCCL's own order: the last bits of sums depend on the layout";
-}
-
 }  // namespace troupe::transport

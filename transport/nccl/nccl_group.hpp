@@ -107,12 +107,6 @@ class NcclGroup final : public Collectives {
   /// Ends whatever is under way here, and the group with it. What is left is its successor.
   void end(const Error& why);
 
-  /// Ends a group that all ranks end in order. Errors: timed_out: NCCL does not let go of it.
-  Status close(Deadline deadline);
-
-  /// What a user should know about this group's sums; empty in rank order.
-  std::string remark() const;
-
  private:
   struct Past;
   struct Maker;

@@ -47,8 +47,6 @@ std::string look_up(void* library, nccl::Functions& calls) {
   symbols.required("ncclCommInitRankConfig", calls.comm_init_rank_config);
   symbols.required("ncclCommSplit", calls.comm_split);
   symbols.required("ncclCommGetAsyncError", calls.comm_get_async_error);
-  symbols.required("ncclCommFinalize", calls.comm_finalize);
-  symbols.required("ncclCommDestroy", calls.comm_destroy);
   symbols.required("ncclCommAbort", calls.comm_abort);
   symbols.required("ncclGroupStart", calls.group_start);
   symbols.required("ncclGroupEnd", calls.group_end);

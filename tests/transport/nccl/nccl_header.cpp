@@ -35,8 +35,6 @@ CHECK_FUNCTION(ncclGetUniqueId, get_unique_id);
 CHECK_FUNCTION(ncclCommInitRankConfig, comm_init_rank_config);
 CHECK_FUNCTION(ncclCommSplit, comm_split);
 CHECK_FUNCTION(ncclCommGetAsyncError, comm_get_async_error);
-CHECK_FUNCTION(ncclCommFinalize, comm_finalize);
-CHECK_FUNCTION(ncclCommDestroy, comm_destroy);
 CHECK_FUNCTION(ncclCommAbort, comm_abort);
 CHECK_FUNCTION(ncclGroupStart, group_start);
 CHECK_FUNCTION(ncclGroupEnd, group_end);

@@ -4,9 +4,10 @@
 // usage: nccl_node SELF
 //
 //   hello | address | connect PEER ADDRESS | disconnect PEER | script TEXT... | lose
-//   open GENERATION LIMIT_MS ATTEMPT_MS MAY_SHRINK RANK MEMBER...    the group of a generation, out
-//   of the one before sum SEED COUNT LIMIT_MS | rows SEED COUNT LIMIT_MS | close LIMIT_MS state
-//   live communicators, how often NCCL was misused and the first way
+//   open GENERATION LIMIT_MS ATTEMPT_MS MAY_SHRINK RANK MEMBER...
+//     the group of a generation, out of the one before
+//   sum SEED COUNT LIMIT_MS | rows SEED COUNT LIMIT_MS
+//   state: live communicators, how often NCCL was misused and the first way
 //
 // Answers: `ok ...` or `failed CODE MESSAGE`; nodes that were lost end whatever is under way.
 
@@ -70,9 +71,6 @@ class Node {
     if (call == "disconnect") {
       transport_->disconnect(number, {Errc::cancelled, "the test disconnects", "", ""});
       return "ok";
-    }
-    if (call == "close" && group_) {
-      return to_answer(group_->close(within(std::chrono::milliseconds(number))));
     }
     return "failed internal unknown call " + call;
   }

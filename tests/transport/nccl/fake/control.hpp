@@ -8,7 +8,7 @@ extern "C" {
 
 /// Replaces the script (script.hpp). At start it is the environment's FAKE_NCCL_SCRIPT.
 void fake_nccl_script(const char* text);
-/// Communicators of this process that were opened and neither aborted nor destroyed.
+/// Communicators of this process that were opened and not aborted.
 int fake_nccl_live();
 /// How often NCCL was used as it must not be: a handle after its end, a call amid one that goes on,
 /// an abort twice.

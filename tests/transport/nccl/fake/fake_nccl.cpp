@@ -184,21 +184,6 @@ Code ncclCommGetAsyncError(Comm comm, Code* state) {
   return Code::success;
 }
 
-Code ncclCommFinalize(Comm comm) {
-  std::optional<Fault> fault;
-  if (const auto code = begin("finalize", comm, fault)) return *code;
-  if (comm->is_revoked) world().misused("finalize after revoke");
-  return Code::in_progress;
-}
-
-Code ncclCommDestroy(Comm comm) {
-  std::optional<Fault> fault;
-  if (const auto code = begin("destroy", comm, fault)) return *code;
-  if (comm->running > 0) world().misused("destroy of a communicator with work");
-  end_comm(comm);
-  return Code::success;
-}
-
 Code ncclCommAbort(Comm comm) {
   std::optional<Fault> fault;
   if (const auto code = begin("abort", comm, fault)) return *code;

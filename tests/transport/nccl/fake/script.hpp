@@ -3,9 +3,9 @@
 //   KIND[=VALUE]@FUNCTION[#N][:RANK], separated by spaces
 //
 // FUNCTION: a function's name without `nccl`, in lower case (`init`, `split`, `shrink`, `revoke`,
-// `abort`, `destroy`, `finalize`, `id`, `group_end`, `all_reduce`, `reduce`, `broadcast`, `send`,
-// `recv`), or `launch`: whatever starts work. N: at its N-th call since the script was set, 1 by
-// default. RANK: only of that rank of a communicator.
+// `abort`, `id`, `group_end`, `all_reduce`, `reduce`, `broadcast`, `send`, `recv`), or `launch`:
+// whatever starts work. N: at its N-th call since the script was set, 1 by default. RANK: only of
+// that rank of a communicator.
 //
 //   hang       the call does not return until its communicator is aborted
 //   forever    the call does not return
