@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/rank_links.hpp"
@@ -51,8 +52,7 @@ LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
     for (const SumTransfer& transfer : sum_.sent(from.place, kind)) {
       const SumRole& to = sum_.roles[at(transfer.holder)];
       own[static_cast<std::size_t>(link_class(plan_, from.ranks, to.ranks))] +=
-          sum_.is_call ? 2 * share_of_call()
-                       : of_rank(sum_.chunks[transfer.chunk].size(), from.tp(), to.tp());
+          of_rank(sum_.chunks[transfer.chunk].size(), from.tp(), to.tp());
     }
     for (std::size_t link = 0; link < own.size(); ++link)
       most[link] = std::max(most[link], own[link]);
@@ -60,12 +60,22 @@ LinkElements SumTraffic::sent(DeviceId lead, ActionKind kind) const {
   return most;
 }
 
-double SumTraffic::share_of_call() const {
-  return static_cast<double>(group_.elements) / static_cast<double>(sum_.roles.size());
+CallShape SumTraffic::call() const {
+  if (!sum_.is_call) return {};
+  std::map<NodeId, std::int64_t> on_node;
+  for (const DeviceId holder : group_.holders) ++on_node[plan_.devices[holder.index()].node];
+  CallShape shape{std::ssize(group_.holders), std::ssize(on_node), 0, std::ssize(group_.holders)};
+  for (const auto& [node, count] : on_node) {
+    shape.most = std::max(shape.most, count);
+    shape.least = std::min(shape.least, count);
+  }
+  return shape;
 }
 
 SumTraffic::Added SumTraffic::added(DeviceId lead, ActionKind kind) const {
-  if (sum_.is_call) return {share_of_call(), static_cast<std::int32_t>(sum_.roles.size()) - 1};
+  if (sum_.is_call)
+    return {static_cast<double>(group_.elements) / static_cast<double>(sum_.roles.size()),
+            static_cast<std::int32_t>(sum_.roles.size()) - 1};
   Added most;
   if (kind == ActionKind::reduce_receive) return most;
   for (const Actor& actor : of(lead)) {

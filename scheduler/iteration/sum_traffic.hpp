@@ -18,6 +18,13 @@ namespace troupe::scheduler {
 /// Elements that a device sends over each link (`LinkClass`).
 using LinkElements = std::array<double, 3>;
 
+/// Who takes part in a call to NCCL: holders of one device each.
+struct CallShape {
+  std::int64_t holders = 0;          ///< 0: there is no call.
+  std::int64_t nodes = 0;            ///< On which they are.
+  std::int64_t most = 0, least = 0;  ///< So many of them on one node.
+};
+
 /// Of one group; the plan outlives it. A device that leads others speaks for all of them: each
 /// sends and adds as many elements as is said, over links of its own.
 class SumTraffic {
@@ -29,9 +36,11 @@ class SumTraffic {
   std::int32_t lists(ActionKind kind) const;
 
   /// What the list of `lead` sends in this action. Where holders of one list differ, that of the
-  /// one that sends most over a link. Cost: linear in what they send. In a call to NCCL each holder
-  /// gives every other one its share of the elements, and later its share of the sum.
+  /// one that sends most over a link. Cost: linear in what they send. REQUIRES: no call to NCCL.
   LinkElements sent(DeviceId lead, ActionKind kind) const;
+
+  /// Who calls NCCL, which moves what it likes (nccl_call.hpp). Cost: linear in holders.
+  CallShape call() const;
 
   /// Elements that each device of this list adds others to, and how many times to each of them.
   struct Added {
@@ -43,7 +52,6 @@ class SumTraffic {
   Added added(DeviceId lead, ActionKind kind) const;
 
  private:
-  double share_of_call() const;
   /// Elements that each rank of a holder with `from` ranks sends to hand `elements` of the group to
   /// one with `to` ranks: what tensor parallelism splits goes once, the rest to each that keeps it.
   double of_rank(std::int64_t elements, std::int32_t from, std::int32_t to) const;

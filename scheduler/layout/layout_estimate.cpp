@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/cost/nccl_call.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
@@ -26,6 +27,26 @@ double fullest(const PipelineShape& shape, BytesOf bytes_of) {
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
+double ms_per_byte(double gigabytes_per_s) {
+  return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
+}
+
+/// Milliseconds that a byte of gradients moves where all holders call NCCL; latencies are those of
+/// sums, not of bytes. So many holders stand on a node, at most.
+double called_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders, double on_node,
+                          double nodes) {
+  const auto& speeds = request.prediction.speeds;
+  CallShape shape;
+  shape.holders = holders;
+  shape.nodes = std::llround(nodes);
+  shape.most = std::llround(on_node);
+  shape.least = shape.holders - (shape.nodes - 1) * shape.most;
+  const LinkSpeeds links{LinkSpeed{0, speeds.device.gigabytes_per_s},
+                         LinkSpeed{0, speeds.node.gigabytes_per_s},
+                         LinkSpeed{0, speeds.network.gigabytes_per_s}};
+  return moving_ms(call_traffic(request.model->graph().sums, shape, 1, 1, links), 1, links);
+}
+
 }  // namespace
 
 double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders,
@@ -34,14 +55,14 @@ double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t hold
   const double on_node =
       std::clamp(request.cluster.devices_per_node / apart, 1, std::max(holders, 1));
   const double nodes = std::ceil(holders / on_node);
-  const auto per_byte = [](double gigabytes_per_s) {
-    return gigabytes_per_s > 0 ? 1 / (gigabytes_per_s * 1e6) : 0;
-  };
+  const bool is_called = holders > 1 && is_by_nccl(request.model->graph().sums);
+  const double moving =
+      is_called ? called_ms_per_byte(request, holders, on_node, nodes)
+                : 2 * (nodes - 1) / nodes / on_node * ms_per_byte(speeds.network.gigabytes_per_s) +
+                      2 * (on_node - 1) / on_node * ms_per_byte(speeds.node.gigabytes_per_s);
   return bytes_per_element(request.prediction.dtype) /
          state_bytes_per_trained_element(request.prediction.dtype) *
-         ((holders - 1.0) / holders * per_byte(speeds.reduce_gigabytes_per_s) +
-          2 * (nodes - 1) / nodes / on_node * per_byte(speeds.network.gigabytes_per_s) +
-          2 * (on_node - 1) / on_node * per_byte(speeds.node.gigabytes_per_s));
+         ((holders - 1.0) / holders * ms_per_byte(speeds.reduce_gigabytes_per_s) + moving);
 }
 
 LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,

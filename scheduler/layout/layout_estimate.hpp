@@ -17,7 +17,9 @@ namespace troupe::scheduler {
 /// Milliseconds that a byte of a device's state takes in the sum of its gradients: of n holders
 /// each adds up an nth of it n - 1 times, and moves the same twice (gradient_sum.hpp). Holders are
 /// `apart` devices from one another; where several stand on a node, and others elsewhere, they are
-/// added up there first and share what crosses the network (`SumOrder::tree`).
+/// added up there first and share what crosses the network (`SumOrder::tree_by_node`). Where the
+/// model's sums are calls to NCCL it moves what `call_traffic` says, as if each holder were one
+/// device.
 /// REQUIRES: both >= 1.
 double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t holders,
                              std::int32_t apart);

@@ -54,10 +54,8 @@ class Simulation {
         passage.sent().left = list_count(from);
       }
     }
-    for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-      Group& group = groups_.emplace_back(Group{SumTraffic(plan, GroupId{g}), {}});
-      for (const ActionKind kind : kSumActions) group.sent(kind).left = group.traffic.lists(kind);
-    }
+    for (std::size_t g = 0; g < plan.groups.size(); ++g)
+      groups_.emplace_back(plan, GroupId{g}, costs);
     result_.stage_ms.resize(plan.stages.size());
     place_state();
   }
@@ -76,7 +74,6 @@ class Simulation {
 
  private:
   using Device = SimulatedDevice;
-  using Group = SimulatedSum;
 
   void place_state() {
     if (costs_.activation_bytes)
@@ -183,8 +180,9 @@ class Simulation {
   }
   /// When all is there that an action of a sum sends: one transfer per kind of link.
   double spread(Device& device, std::int32_t index, const Action& action) {
-    const LinkElements elements =
-        groups_[action.group.index()].traffic.sent(DeviceId{index}, action.kind);
+    const SimulatedSum& sum = groups_[action.group.index()];
+    if (sum.call) return enter_call(*sum.call, costs_, device.now_ms, device.links);
+    const LinkElements elements = sum.traffic.sent(DeviceId{index}, action.kind);
     double ms = device.now_ms;
     for (std::size_t link = 0; link < elements.size(); ++link)
       if (elements[link] > 0)
@@ -373,7 +371,7 @@ class Simulation {
   std::vector<std::vector<DeviceId>> leads_;  // Per stage.
   std::vector<Passage> rows_, gradients_;     // Per message.
   std::vector<Gathering> content_;            // Per delivery.
-  std::vector<Group> groups_;
+  std::vector<SimulatedSum> groups_;
   std::map<Action, Rendezvous> rendezvous_;
   HostMoves moves_;
   std::vector<bool> device_came_;  // To commit.

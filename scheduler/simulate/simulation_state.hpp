@@ -9,9 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <vector>
 
+#include "scheduler/cost/nccl_call.hpp"
 #include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/rank_links.hpp"
 #include "scheduler/iteration/sum_traffic.hpp"
@@ -56,6 +58,23 @@ inline double pass_legs(const RouteLegs& legs, std::size_t begin, std::size_t en
   return there_ms + later_ms;
 }
 
+/// When a device's part in a call to NCCL that begins now has moved: its links carry it side by
+/// side, and its steps wait for one another.
+inline double enter_call(const CallTraffic& traffic, const SimulationCosts& costs, double now_ms,
+                         DeviceLinks& links) {
+  double moved_ms = now_ms, waits_ms = 0;
+  for (std::size_t l = 0; l < traffic.elements.size(); ++l) {
+    const auto link = static_cast<LinkClass>(l);
+    const LinkSpeed& speed = costs.link(link);
+    if (traffic.elements[l] > 0)
+      moved_ms =
+          std::max(moved_ms, links.send(link, {0, speed.gigabytes_per_s},
+                                        traffic.elements[l] * costs.bytes_per_element, now_ms));
+    waits_ms += traffic.steps[l] * speed.latency_ms;
+  }
+  return moved_ms + waits_ms;
+}
+
 /// A device that runs a list.
 struct SimulatedDevice {
   std::size_t next = 0;  ///< Index of the next action.
@@ -95,7 +114,17 @@ struct Rendezvous {
 /// The sum of a parameter group.
 struct SimulatedSum {
   SumTraffic traffic;
+  std::optional<CallTraffic> call;                     ///< Of one to NCCL.
   std::array<Gathering, kSumActions.size()> all_sent;  ///< By kind, what all lists send in it.
+
+  SimulatedSum(const ParallelPlan& plan, GroupId group, const SimulationCosts& costs)
+      : traffic(plan, group) {
+    for (const ActionKind kind : kSumActions) sent(kind).left = traffic.lists(kind);
+    const ParameterGroup& summed = plan.groups[group.index()];
+    if (const CallShape shape = traffic.call(); shape.holders > 0)
+      call = call_traffic(summed.order, shape, static_cast<double>(summed.elements),
+                          costs.bytes_per_element, {costs.device, costs.node, costs.network});
+  }
   Gathering& sent(ActionKind kind) {
     return all_sent[static_cast<std::size_t>(kind) - static_cast<std::size_t>(kSumActions[0])];
   }  ///< Of one kind.

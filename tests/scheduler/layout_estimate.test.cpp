@@ -21,7 +21,8 @@ struct Estimated {
   AutoLayoutRequest request;
   std::shared_ptr<const LayerWeights> weights;
 
-  Estimated() : graph(make_graph()), model(testing::model_of(graph, {1})) {
+  explicit Estimated(SumOrder sums = SumOrder::chain)
+      : graph(make_graph(sums)), model(testing::model_of(graph, {1})) {
     request.model = &model;
     request.samples = {testing::text(1)};
     request.cluster = {3, 1};
@@ -36,8 +37,9 @@ struct Estimated {
   Estimated(const Estimated&) = delete;
   Estimated& operator=(const Estimated&) = delete;
 
-  static ModelGraph make_graph() {
+  static ModelGraph make_graph(SumOrder sums) {
     ModelGraph graph;
+    graph.sums = sums;
     graph.modules = {
         {"vision", ModuleKind::encoder, false, {ModuleId{1}}, testing::layers("vision", 1), 1, 1},
         {"llm", ModuleKind::llm, false, {}, testing::layers("llm", 2), 1, 1}};
@@ -113,6 +115,28 @@ TEST_CASE("holders of a node share what their sums send over the network", "[sch
   made.request.cluster = {1, 4};
   CHECK(reduction_ms_per_byte(made.request, 4, 1) == Approx((0.75 + 0.15) / 4));
   CHECK(reduction_ms_per_byte(made.request, 1, 4) == 0);
+}
+
+TEST_CASE("sums by NCCL are estimated as calls to it", "[scheduler]") {
+  // As above, by the ring: each moves three quarters twice, of two on a node half off it, which the
+  // node's own link does not make longer.
+  const auto ms = [](SumOrder sums, ClusterShape cluster, std::int32_t holders) {
+    Estimated made(sums);
+    auto& speeds = made.request.prediction.speeds;
+    speeds.network.gigabytes_per_s = speeds.reduce_gigabytes_per_s = 1e-6;
+    speeds.node.gigabytes_per_s = 1e-5;
+    speeds.network.latency_ms = 100;  // Of each sum, not of bytes.
+    made.request.cluster = cluster;
+    return reduction_ms_per_byte(made.request, holders, 1);
+  };
+  CHECK(ms(SumOrder::nccl, {4, 1}, 4) == Approx((0.75 + 1.5) / 4));
+  CHECK(ms(SumOrder::nccl, {2, 2}, 4) == Approx((0.75 + 0.75) / 4));
+  CHECK(ms(SumOrder::nccl, {1, 4}, 4) == Approx((0.75 + 0.15) / 4));
+  // Two and one: the lone one moves two thirds twice, all of it off its node.
+  CHECK(ms(SumOrder::nccl, {2, 2}, 3) == Approx((2 / 3. + 4 / 3.) / 4));
+  CHECK(ms(SumOrder::nccl, {1, 4}, 1) == 0);
+  // In rank order half goes to the other node, and comes back.
+  CHECK(ms(SumOrder::nccl_chain, {2, 2}, 4) == Approx((0.75 + 1) / 4));
 }
 
 }  // namespace

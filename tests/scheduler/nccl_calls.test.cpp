@@ -77,6 +77,20 @@ TEST_CASE("a call's time is that of its bytes and of adding a share", "[schedule
   CHECK(simulate(plan, without_samples(plan), costs).value().step_ms == Approx(4));
 }
 
+TEST_CASE("a call in NCCL's own order takes as long as its ring, or its tree", "[scheduler]") {
+  // Four copies on four nodes, one layer of 10 elements of 4 bytes, a byte a millisecond. Ring: 15
+  // elements in six steps; tree: 20 in four. Commit waits for two latencies more.
+  const auto plan = copies(text_llm(1), 4, SumOrder::nccl);
+  SimulationCosts costs;
+  costs.network = {1, 1e-6};
+  CHECK(simulate(plan, without_samples(plan), costs).value().step_ms == Approx(60 + 6 + 2));
+  costs.network.latency_ms = 20;
+  CHECK(simulate(plan, without_samples(plan), costs).value().step_ms == Approx(80 + 80 + 40));
+  // In rank order each gives three others a part, and its sum: 15 elements in two steps.
+  const auto chain = copies(text_llm(1), 4, SumOrder::nccl_chain);
+  CHECK(simulate(chain, without_samples(chain), costs).value().step_ms == Approx(60 + 40 + 40));
+}
+
 TEST_CASE("calls to NCCL are sound over random layouts, and entered in one order",
           "[scheduler][property]") {
   int several = 0, standbys = 0;
