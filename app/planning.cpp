@@ -10,9 +10,11 @@
 #include "app/progress.hpp"
 #include "app/read_limits.hpp"
 #include "app/terminal.hpp"
+#include "engine/execution/call_facts.hpp"
 #include "engine/iteration/data_warnings.hpp"
 #include "engine/iteration/simulated_trace.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/layout/resolve_sums.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_shards.hpp"
@@ -140,6 +142,46 @@ Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool wit
   return first;
 }
 
+namespace {
+
+/// Devices of the catalogue are taken to have NCCL, each for itself.
+scheduler::CallFacts facts_of(const Planning& planning, bool elsewhere) {
+  if (!elsewhere) return engine::call_facts(planning.setup.job.cluster);
+  scheduler::CallFacts facts;
+  facts.device = planning.device;
+  facts.has_streams = facts.over_host = true;
+  return facts;
+}
+
+/// Puts in what `cluster.sums = "auto"` means, by the layout that the job would have by messages.
+Status resolve_sums(Planning& planning, const scheduler::CallFacts& facts,
+                    const scheduler::Profile& profile) {
+  auto& job = planning.setup.job;
+  if (job.cluster.sums != "auto") return Done{};
+  const SumOrder calls = engine::calls_in(job.train.dtype);
+  scheduler::SumChoice chosen{false, scheduler::why_no_calls(facts)};
+  if (chosen.why.empty()) {
+    const auto layout = make_layout(planning);
+    if (!layout.ok()) return layout.error();
+    auto choice =
+        scheduler::choose_sums(facts, layout.value().plan, calls, planning.request.prediction);
+    if (!choice.ok()) return choice.error();
+    chosen = std::move(choice).value();
+  }
+  const bool by_calls = chosen.calls;
+  auto resolved = engine::resolved_sums(std::move(chosen));
+  job.cluster.sums = std::move(resolved.sums);
+  planning.sums = std::move(resolved.reason);
+  if (!by_calls) return Done{};
+  planning.setup.model.sums = calls;
+  auto model = engine::cost_model(planning.setup, profile);
+  if (!model.ok()) return model.error();
+  planning.model = std::move(model).value();
+  return Done{};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments) {
   std::optional<PlannedCluster> elsewhere;
   if (!arguments.cluster.empty()) {
@@ -181,6 +223,9 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
   for (auto& note : engine::release_lengths(planning->setup))
     planning->warnings.push_back(std::move(note));
+  auto resolved =
+      resolve_sums(*planning, facts_of(*planning, elsewhere.has_value()), profile.value());
+  if (!resolved.ok()) return resolved.error();
   return planning;
 }
 
@@ -221,6 +266,7 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
   request.one_number = one_number;
   if (engine::needs_judge(job)) request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::first_layout(request);
+  if (made.ok() && planning.sums) made.value().reasons.push_back(*planning.sums);
   if (!made.ok() || made.value().judged > 0) return made;
   if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())
     return seen.error();

@@ -61,6 +61,8 @@ struct Planning {
   std::string costs;     ///< Where times come from: `computed`, `measured`.
   bool by_hand = false;  ///< The job has a layout of its own, for the machines it names.
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
+  /// By what gradients are added up, and why, where the job leaves that open.
+  std::optional<scheduler::LayoutReason> sums;
 
   Planning() = default;
   Planning(const Planning&) = delete;

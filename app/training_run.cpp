@@ -6,8 +6,10 @@
 
 #include "app/run_record.hpp"
 #include "app/terminal.hpp"
+#include "engine/execution/call_facts.hpp"
 #include "engine/iteration/data_warnings.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/layout/resolve_sums.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/run/continued_run.hpp"
 #include "engine/setup/initial_layers.hpp"
@@ -59,6 +61,19 @@ void show_figures(const Opened& opened, engine::RunFolder& folder, const observe
 }
 
 }  // namespace
+
+Result<std::optional<scheduler::LayoutReason>> resolve_sums(job::LoadedJob& loaded,
+                                                            const std::filesystem::path& saved) {
+  std::optional<scheduler::LayoutReason> reason;
+  if (loaded.job.cluster.sums != "auto") return reason;
+  auto resolved = engine::resolve_sums(loaded.job, engine::call_facts(loaded.job.cluster),
+                                       saved.empty() ? "" : engine::saved_sums(saved));
+  if (!resolved.ok()) return std::move(resolved).error();
+  loaded.job.cluster.sums = std::move(resolved.value().sums);
+  loaded.origins["cluster.sums"].where += ": auto";
+  reason = std::move(resolved.value().reason);
+  return reason;
+}
 
 Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
                         const state::Checkpoint* checkpoint) {

@@ -3,7 +3,9 @@
 
 #pragma once
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,7 @@ struct Opened {
   engine::ObtainedProfile profile;
   ParallelPlan plan;
   std::vector<ParallelPlan> later;               ///< That the job changes to while it runs.
-  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout.
+  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout, and of chosen sums.
   std::string resolved;
   std::string run_id;
   std::int64_t incarnation = 1;       ///< Which head of the run this is.
@@ -43,6 +45,12 @@ struct Opened {
   std::int32_t tries = 0;            ///< So often the job began again from where it goes on.
   Status without_nodes = Done{};
 };
+
+/// Puts in what `cluster.sums = "auto"` means on this machine, and says why; none where the job
+/// leaves nothing open. `saved`: the job file of what it goes on from, whose sums stay; empty: it
+/// begins. Errors: as `engine::resolve_sums`.
+Result<std::optional<scheduler::LayoutReason>> resolve_sums(job::LoadedJob& loaded,
+                                                            const std::filesystem::path& saved);
 
 /// Everything that can be wrong with a job before anything is started or written. `predicted`:
 /// plans are wanted, and with them layer costs, measured where no file has them. `checkpoint`: what

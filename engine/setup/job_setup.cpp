@@ -77,11 +77,10 @@ std::vector<Error> offload_problems(const job::Job& job) {
        "write \"moments\" or \"off\", or choose scheduler.schedule = \"three-phase\" or \"dip\""}};
 }
 
-/// In fp64, which is for parity, NCCL's own order would be off by more than rounding needs.
 SumOrder sums_of(const job::Job& job) {
-  if (job.cluster.sums == "messages") return SumOrder::chain;
-  const bool is_own_order = job.cluster.sums == "nccl" && job.train.dtype != Dtype::fp64;
-  return is_own_order ? SumOrder::nccl : SumOrder::nccl_chain;
+  if (job.cluster.sums == "nccl") return calls_in(job.train.dtype);
+  // What is still open when a job is prepared, as for commands that plan nothing, is messages.
+  return job.cluster.sums == "nccl-chain" ? SumOrder::nccl_chain : SumOrder::chain;
 }
 
 data::DataOptions data_options(const job::Job& job) {
@@ -101,6 +100,10 @@ data::DataOptions data_options(const job::Job& job) {
 }
 
 }  // namespace
+
+SumOrder calls_in(Dtype dtype) {
+  return dtype == Dtype::fp64 ? SumOrder::nccl_chain : SumOrder::nccl;
+}
 
 std::vector<Error> setup_problems(const job::Job& job) {
   auto problems = models::graph_problems(job.modules);

@@ -58,6 +58,11 @@ struct JobSetup {
 /// schedule that keeps them, or offloaded under one without phases. Empty: it can be prepared.
 std::vector<Error> setup_problems(const job::Job& job);
 
+/// What `cluster.sums = "nccl"` means for sums in this type: NCCL's own order; in fp64, which is
+/// for parity, the chain's, since its own would be off by more than rounding needs.
+SumOrder calls_in(Dtype dtype);
+
+/// `cluster.sums = "auto"` is taken for messages: who plans resolves it before (resolve_sums.hpp).
 /// Errors: the first of `setup_problems`.
 Result<JobSetup> prepare(const job::Job& job);
 

@@ -140,8 +140,7 @@ Status check_encoders(const job::Job& saved, const job::Job& now) {
   return Done{};
 }
 
-Result<job::Job> saved_job(const std::filesystem::path& folder) {
-  const auto path = folder / state::kCheckpointJobFile;
+Result<job::Job> saved_job(const std::filesystem::path& path) {
   auto reading = job::parse_job(files::read_whole(path).value_or(""), path.string(), {},
                                 job::Paths::of_another_machine);
   if (!reading.ok()) {
@@ -153,6 +152,11 @@ Result<job::Job> saved_job(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+std::string saved_sums(const std::filesystem::path& job_file) {
+  const auto saved = saved_job(job_file);
+  return saved.ok() ? saved.value().cluster.sums : "";
+}
 
 DataOrder data_order(const job::Job& job, const DataIdentity& data) {
   DataOrder order{data.records, data.hash, job.train.global_batch_size,
@@ -180,7 +184,7 @@ Result<ResumePoint> resume_from(const state::Checkpoint& checkpoint, const JobSe
   if (auto same = check_order(before_order, now); !same.ok()) return std::move(same).error();
   auto order = continued_order(before_order, now, manifest.progress.step, hash_of_first);
   if (!order.ok()) return std::move(order).error();
-  auto before = saved_job(checkpoint.folder());
+  auto before = saved_job(checkpoint.folder() / state::kCheckpointJobFile);
   if (!before.ok()) return std::move(before).error();
   if (auto same = check_encoders(before.value(), setup.job); !same.ok())
     return std::move(same).error();

@@ -41,6 +41,10 @@ DataOrder data_order(const job::Job& job, const DataIdentity& data, const Resume
 /// Of the data; 0 where epochs differ.
 std::int64_t steps_per_epoch(const DataOrder& order);
 
+/// How a run added gradients up, by its own job file: `cluster.sums`. Empty where that cannot be
+/// read, which who goes on from it is told elsewhere.
+std::string saved_sums(const std::filesystem::path& job_file);
+
 /// `hash_of_first` of the job's data set.
 using HashOfFirst = std::function<std::uint64_t(std::span<const std::int64_t> records)>;
 

@@ -30,7 +30,8 @@ struct Cluster {
   std::string transport = "ucx";        ///< The only one between processes.
   std::string sums = "messages";        ///< Of gradients over holders: by messages of the
                                         ///< transport, or by calls to NCCL, "nccl" or
-                                        ///< "nccl-chain", among devices of their own memory.
+                                        ///< "nccl-chain", among devices of their own memory;
+                                        ///< "auto": chosen before the job is planned.
   double sum_timeout_s = 120;           ///< A call to NCCL that takes longer hangs.
   double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
   double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.

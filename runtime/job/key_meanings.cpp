@@ -194,8 +194,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"cluster.sums",
      "How gradients are added up over devices: by messages; nccl, where each has a GPU of its own, "
      "in NCCL's own order (train.dtype fp64: as a chain); nccl-chain, holder after holder, with "
-     "the "
-     "bits of messages."},
+     "the bits of messages; auto, nccl where all devices are GPUs of this machine that have the "
+     "library, none shared, and it is predicted to be no slower, else messages (the log says "
+     "why)."},
     {"cluster.sum_timeout_s",
      "How long one of NCCL's sums may take from a device's part on; then the device counts as "
      "lost."},

@@ -111,6 +111,7 @@ def check_all(commands):
     answer = commands.run("validate", "job.toml", *auto)  # Three layers: pipelines of fewer nodes.
     commands.expect("more nodes than layers are no problem where the planner chooses", answer, "no problems" in answer.stdout)
     check_warnings(commands)
+    check_sums(commands)
     answer = commands.run("validate", "job.toml", "--resolved", "train.steps=3", "--set", "job.seed=7")
     commands.expect("the resolved job tells origins", answer,
                     "steps = 3  # command line" in answer.stdout and "seed = 7  # command line" in answer.stdout
@@ -240,6 +241,33 @@ def check_warnings(commands):
     answer = commands.run("train", "job.toml", "train.steps=1", "job.run_dir=alone", "train.global_batch_size=4", "--reference")
     commands.expect("a job that says nothing in vain is not warned of", answer, "warning" not in answer.stdout)
     check_log(commands)
+
+
+def reasons_of(answer):
+    """Why a layout is as it is, by what was chosen, as `plan --json` says."""
+    return {reason["choice"]: reason["why"] for reason in json.loads(answer.stdout)["reasons"]}
+
+
+def check_sums(commands):
+    """How gradients are added up, where a job leaves that open, is chosen before it is planned, and why is said."""
+    copies = 'parallel.pipelines=[{stages=[{node=0,llm="all"}]},{stages=[{node=1,llm="all"}]}]'
+    two = ["cluster.local_nodes=2", copies, "train.global_batch_size=4", "cluster.sums=auto"]
+    cpus = "NCCL adds up in the memory of GPUs, and the devices are cpu"
+    answer = commands.run("plan", "job.toml", *two, "--json")
+    commands.expect("plan --json says how it adds up on CPUs", answer, reasons_of(answer).get("sums by messages") == cpus)
+    answer = commands.run("plan", "job.toml", *two)
+    commands.expect("plan says how it adds up", answer, f"sums by messages {cpus}" in " ".join(answer.stdout.split()))
+    answer = commands.run("plan", "job.toml", *two[:1], *two[2:], "parallel.llm.dp=2", "--cluster", "1x2xH100-80G", "--json")
+    commands.expect("a plan for GPUs adds up by NCCL", answer, "as predicted" in reasons_of(answer).get("sums by NCCL", ""))
+    answer = commands.run("plan", "job.toml", *two[:3], "--json")
+    commands.expect("what a job says itself needs no reason", answer, not any("sums" in choice for choice in reasons_of(answer)))
+    train = ["train", "job.toml", *two, "job.run_dir=open-sums", "checkpoint.every_steps=1"]
+    answer = commands.run(*train, "train.steps=1")
+    log, resolved = commands.folder / "open-sums" / "train.log", commands.folder / "open-sums" / "resolved.toml"
+    commands.expect("train says how it adds up", answer, f"because sums by messages: {cpus}" in log.read_text())
+    commands.expect("the run knows what was chosen", answer, 'sums = "messages"  # command line: auto\n' in resolved.read_text())
+    answer = commands.run(*train, "train.steps=2", "--resume", "latest")
+    commands.expect("a run that goes on keeps its sums", answer, "because sums by messages: the run that goes on has them" in log.read_text())
 
 
 def check_log(commands):

@@ -62,6 +62,7 @@ TEST_CASE("NCCL chooses the order of sums but in fp64, or where the chain is ask
   for (const Dtype dtype : {Dtype::fp64, Dtype::fp32, Dtype::bf16}) {
     CHECK(sums("messages", dtype) == SumOrder::chain);
     CHECK(sums("nccl-chain", dtype) == SumOrder::nccl_chain);
+    CHECK(sums("auto", dtype) == SumOrder::chain);  // Nobody has chosen: no plan says auto.
   }
   CHECK(sums("nccl", Dtype::fp64) == SumOrder::nccl_chain);
   CHECK(sums("nccl", Dtype::fp32) == SumOrder::nccl);

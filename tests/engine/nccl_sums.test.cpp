@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/execution/call_facts.hpp"
 #include "engine/execution/device_stream.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
@@ -253,6 +254,24 @@ TEST_CASE("a layout without calls needs no NCCL", "[engine]") {
   setenv("TROUPE_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
   calls.require_open(1);
   unsetenv("TROUPE_NCCL_LIBRARY");
+}
+
+TEST_CASE("who can call NCCL is known before a job begins", "[engine]") {
+  job::Cluster cluster = tiny_job().cluster;
+  CHECK_THAT(scheduler::why_no_calls(call_facts(cluster)),
+             ContainsSubstring("the devices are cpu"));
+  Fake fake;
+  CHECK(scheduler::why_no_calls(call_facts(cluster)).empty());
+  CHECK(call_facts(cluster).devices == 4);
+  CHECK_FALSE(call_facts(cluster).over_host);
+  cluster.nodes = 6;  // Two of them on other machines.
+  CHECK(call_facts(cluster).nodes_elsewhere == 2);
+  setenv("TROUPE_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
+  CHECK_THAT(scheduler::why_no_calls(call_facts(cluster)),
+             ContainsSubstring("'/nowhere/libnccl.so' cannot be loaded"));
+  cluster.device = "abacus";
+  CHECK_THAT(scheduler::why_no_calls(call_facts(cluster)),
+             ContainsSubstring("the devices are abacus"));
 }
 
 TEST_CASE("a GPU is named as the machine knows it", "[engine]") {

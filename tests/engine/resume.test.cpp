@@ -216,6 +216,15 @@ TEST_CASE("records that were appended are taken up by the first epoch that has n
   CHECK((grown.value().progress.data.epochs == Stretches{{0, {60}}, {1, {61}}}));
 }
 
+TEST_CASE("how a run added up is known from its own job file", "[engine]") {
+  const testing::ScratchFolder scratch;
+  job::Job job = saved_job();
+  job.cluster.sums = "nccl-chain";
+  const auto checkpoint = save(scratch.path(), job);
+  CHECK(saved_sums(checkpoint.folder() / state::kCheckpointJobFile) == "nccl-chain");
+  CHECK(saved_sums(scratch / "nowhere.toml").empty());
+}
+
 TEST_CASE("data that begin otherwise, or lack something, are refused", "[engine][errors]") {
   const testing::ScratchFolder scratch;
   const job::Job job = saved_job();
