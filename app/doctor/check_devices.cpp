@@ -56,14 +56,15 @@ Finding check_gpu(const GpuFacts& facts) {
 }
 
 Finding check_nccl(const NcclFacts& facts) {
-  const std::string use = "training does not use it yet: all tensors go over UCX";
   if (facts.version.empty()) {
-    return fine("nccl", "none, and not needed: " + use + " (" + facts.why_none.message + ")");
+    return fine("nccl", "none: gradients are added up by messages, over UCX (" +
+                            facts.why_none.message + ")");
   }
   std::string without;
   for (const auto& part : facts.missing) without += (without.empty() ? "" : ", ") + part;
   return fine("nccl", "library " + facts.version + " is here" +
-                          (without.empty() ? "" : ", without " + without) + "; " + use);
+                          (without.empty() ? "" : ", without " + without) +
+                          "; for sums of gradients (cluster.sums = \"nccl\" or \"auto\")");
 }
 
 }  // namespace troupe::app

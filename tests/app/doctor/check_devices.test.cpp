@@ -58,14 +58,13 @@ TEST_CASE("GPUs are told with their driver, and what they cannot do", "[app]") {
   CHECK(check_gpu(facts).level == Level::warning);
 }
 
-TEST_CASE("NCCL is named with its version, what it lacks, and that nothing uses it", "[app]") {
+TEST_CASE("NCCL is named with its version, what it lacks, and what it is for", "[app]") {
   const NcclFacts none{"", {}, {Errc::unavailable, "'libnccl.so.2' cannot be loaded", "", ""}};
-  CHECK(check_nccl(none) ==
-        fine("nccl",
-             "none, and not needed: training does not use it yet: all tensors go over UCX "
-             "('libnccl.so.2' cannot be loaded)"));
+  CHECK(check_nccl(none) == fine("nccl",
+                                 "none: gradients are added up by messages, over UCX "
+                                 "('libnccl.so.2' cannot be loaded)"));
   CHECK(check_nccl({"2.28.9", {}, {}}).found ==
-        "library 2.28.9 is here; training does not use it yet: all tensors go over UCX");
+        "library 2.28.9 is here; for sums of gradients (cluster.sums = \"nccl\" or \"auto\")");
   CHECK_THAT(check_nccl({"2.18.5", {"ncclCommShrink", "ncclCommRevoke"}, {}}).found,
-             ContainsSubstring("2.18.5 is here, without ncclCommShrink, ncclCommRevoke; training"));
+             ContainsSubstring("2.18.5 is here, without ncclCommShrink, ncclCommRevoke; for sums"));
 }
