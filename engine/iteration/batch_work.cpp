@@ -37,35 +37,40 @@ double work_of(const std::vector<GridRun>& runs, std::size_t samples,
   return sum;
 }
 
-/// The layers of a replica: all, and those of each device.
-struct ReplicaRuns {
-  std::vector<GridRun> all;
-  std::vector<std::vector<GridRun>> by_device;
+/// The layers of each device of a replica.
+using DeviceRuns = std::vector<std::vector<GridRun>>;
 
-  friend auto operator<=>(const ReplicaRuns&, const ReplicaRuns&) = default;
-};
-
-ReplicaRuns runs_of(const ParallelPlan& plan, ReplicaId replica) {
-  ReplicaRuns found;
+DeviceRuns runs_of(const ParallelPlan& plan, ReplicaId replica) {
   std::map<DeviceId, std::vector<GridRun>> runs;
   for (const StageId stage : plan.at(replica).stages)
-    for (const LayerRun& run : plan.at(stage).runs) {
-      found.all.emplace_back(run, plan.at(stage).grid);
-      for (const DeviceId device : plan.at(stage).devices) runs[device].push_back(found.all.back());
-    }
+    for (const LayerRun& run : plan.at(stage).runs)
+      for (const DeviceId device : plan.at(stage).devices)
+        runs[device].emplace_back(run, plan.at(stage).grid);
+  DeviceRuns found;
   for (auto& [device, own] : runs)
-    if (found.by_device.empty() || found.by_device.back() != own)  // Ranks of a grid have the same.
-      found.by_device.push_back(std::move(own));
+    if (found.empty() || found.back() != own)  // Ranks of a grid have the same.
+      found.push_back(std::move(own));
   return found;
 }
 
-/// Which share of a replica's work its busiest device has.
-double busiest_share(const ReplicaRuns& runs, std::size_t samples,
+/// All layers of a group, at the degrees that samples are weighed at.
+std::vector<GridRun> runs_of(const ParallelPlan& plan, const ModuleGroup& group) {
+  const auto degrees = scheduler::module_degrees(plan);
+  std::vector<GridRun> runs;
+  for (const ModuleId module : group.modules) {
+    const auto count = static_cast<std::int32_t>(plan.model.at(module).layers.size());
+    runs.emplace_back(LayerRun{module, {0, count}}, degrees[module.index()]);
+  }
+  return runs;
+}
+
+/// Which share of what samples weigh the busiest device of a replica takes: of a replica on grids
+/// that are larger than those that samples are weighed at, less than its layers' share.
+double busiest_share(const DeviceRuns& runs, double weight, std::size_t samples,
                      const scheduler::SampleCosts* costs) {
   double busiest = 0;
-  for (const auto& own : runs.by_device) busiest = std::max(busiest, work_of(own, samples, costs));
-  const double total = work_of(runs.all, samples, costs);
-  return total > 0 ? busiest / total : 1;
+  for (const auto& own : runs) busiest = std::max(busiest, work_of(own, samples, costs));
+  return weight > 0 ? busiest / weight : 1;
 }
 
 /// A sample's work in a group.
@@ -74,11 +79,7 @@ class GroupWork {
   GroupWork(const ParallelPlan& plan, const ModuleGroup& group, const scheduler::SampleCosts* costs)
       : plan_(plan), group_(group), costs_(costs) {
     if (costs == nullptr) return;
-    const auto degrees = scheduler::module_degrees(plan);
-    for (const ModuleId module : group.modules) {
-      const auto count = static_cast<std::int32_t>(plan.model.at(module).layers.size());
-      costs->add({module, {0, count}}, degrees[module.index()], layers_);
-    }
+    for (const auto& [run, degrees] : runs_of(plan, group)) costs->add(run, degrees, layers_);
   }
 
   double output_rows(const SampleShape& sample) const {
@@ -167,11 +168,12 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& 
         phase.apart[unit] = {whole.seen_by, content};
     }
     phase.bytes_per_row = element_bytes * work.columns();
-    std::map<ReplicaRuns, double> known;  // Most replicas are cut alike.
+    const std::size_t asked = std::min(samples, kSamplesAsked);
+    const double weight = work_of(runs_of(plan, plan.module_groups[g]), asked, costs);
+    std::map<DeviceRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
       const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);
-      if (is_new)
-        found->second = busiest_share(found->first, std::min(samples, kSamplesAsked), costs);
+      if (is_new) found->second = busiest_share(found->first, weight, asked, costs);
       phase.shares.push_back(found->second);
     }
   }

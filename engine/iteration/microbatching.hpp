@@ -94,9 +94,10 @@ class Microbatching {
   /// unless `items` is `whole`.
   ///
   /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
-  /// over the llm replicas by llm work (Entrain section 4.3), cut for each of them, and the
-  /// encoders' microbatches dealt to the encoders' replicas in the order in which they are needed,
-  /// each to the one that has least to do.
+  /// over the llm replicas by llm work and by how fast each replica's busiest device is (Entrain
+  /// section 4.3; speeds are Troupe's), cut for each of them, and the encoders' microbatches dealt
+  /// to the encoders' replicas in the order in which they are needed, each to the one whose busiest
+  /// device has least to do.
   ///
   /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
   /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
@@ -34,6 +35,35 @@ constexpr double kTaskWork = 45;
 constexpr double kEvenEnough = 1.02;
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
+/// Per llm replica of a pipeline, in its order: time for a unit of llm work.
+std::vector<double> llm_ms_per_work(const ParallelPlan& plan, PipelineId pipeline,
+                                    const BatchWork& work) {
+  const auto llms = replicas_of(plan, ModuleGroupId{plan.module_groups.size() - 1});
+  std::vector<double> found;
+  for (std::size_t r = 0; r < llms.size(); ++r)
+    if (plan.at(llms[r]).pipeline == pipeline) found.push_back(work.phases.back().shares[r]);
+  return found;
+}
+
+/// Forward of a microbatch on a replica's busiest device, as its stages work side by side; by
+/// samples and layers where no costs are known.
+double forward_load(const ParallelPlan& plan, const BatchWork& work, ReplicaId replica,
+                    const Microbatch& microbatch) {
+  std::map<DeviceId, double> loads;
+  double busiest = 0;
+  for (const StageId stage : plan.at(replica).stages) {
+    double load = 0, layers = 0;
+    for (const LayerRun& run : plan.at(stage).runs) layers += run.layers.size();
+    for (const Part& part : microbatch.parts)
+      load += work.costs.task_ms
+                  ? work.costs.task_ms(stage, part.samples, scheduler::TaskKind::forward)
+                  : layers * static_cast<double>(part.samples.size());
+    for (const DeviceId device : plan.at(stage).devices)
+      busiest = std::max(busiest, loads[device] += load);
+  }
+  return busiest;
+}
 
 }  // namespace
 
@@ -78,11 +108,13 @@ Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBa
   for (Share& share : shares) share.is_whole = is_whole, share.stages += stages_before;
   const auto& own = batch.pipelines[pipeline.index()];
   if (shares.size() == 1) return shares.front().samples = own, shares;
-  const std::vector<double> alike(shares.size(), 1);
+  const auto ms_per_work = llm_ms_per_work(plan_, pipeline, work);
+  std::vector<double> speeds;
+  for (const double ms : ms_per_work) speeds.push_back(1 / ms);
   const auto weights = weights_for(exchange, pick(work.workloads, own));
   const bool pairs = options_.dealing == "work" && exchange == Exchange::off;
-  auto spread = pairs ? balancer::assign_replicas(weights, alike)
-                      : deal_samples(options_.dealing, weights, alike);
+  auto spread = pairs ? balancer::assign_replicas(weights, speeds)
+                      : deal_samples(options_.dealing, weights, ms_per_work);
   if (!spread.ok()) return std::move(spread).error();
   for (std::size_t s = 0; s < shares.size(); ++s) {
     for (const auto place : spread.value()[s]) shares[s].samples.push_back(own[at(place)]);
@@ -191,21 +223,15 @@ Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, Pi
 std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
                                                      const std::vector<LlmCut>& cuts,
                                                      Exchange exchange) const {
-  const auto load_ms = [&](ReplicaId replica, const Microbatch& microbatch) {
-    double sum = 0;
-    for (const Part& part : microbatch.parts)
-      for (const StageId stage : plan_.at(replica).stages)
-        sum += work.costs.task_ms
-                   ? work.costs.task_ms(stage, part.samples, scheduler::TaskKind::forward)
-                   : static_cast<double>(part.samples.size());
-    return sum;
+  const auto load_of = [&](ReplicaId replica, const Microbatch& microbatch) {
+    return forward_load(plan_, work, replica, microbatch);
   };
   std::vector<MicrobatchList> microbatches(plan_.replicas.size());
   for (std::size_t p = 0; p < plan_.pipelines.size(); ++p) {
     std::vector<scheduler::ReplicaCut> own;
     for (const LlmCut& cut : cuts)
       if (plan_.at(cut.llm).pipeline == PipelineId{p}) own.push_back(cut.cut);
-    scheduler::deal_microbatches(plan_, PipelineId{p}, std::move(own), load_ms, microbatches);
+    scheduler::deal_microbatches(plan_, PipelineId{p}, std::move(own), load_of, microbatches);
   }
   if (exchange == Exchange::off) return microbatches;
   for (std::size_t g = 0; g + 1 < plan_.module_groups.size(); ++g) {

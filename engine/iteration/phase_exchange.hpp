@@ -31,8 +31,8 @@ struct PhaseWork {
   /// media are for this group. Any unit.
   std::vector<double> samples;
   std::vector<double> rows;  ///< Per sample: what the group hands on of it.
-  /// Per replica of the group, in the plan's order: which share of a sample's work its busiest
-  /// stage takes. All > 0.
+  /// Per replica of the group, in the plan's order: which share of a sample's work, which is
+  /// weighed at `module_degrees`, its busiest device takes: 1 / its speed. All > 0.
   std::vector<double> shares;
   std::vector<double> piece_work = {};  ///< As `samples`, per piece; 0 of those for other groups.
   std::vector<double> piece_rows = {};  ///< As `rows`, per piece.
