@@ -37,7 +37,8 @@ struct StepRow {
 
 struct Simulated {
   std::vector<StepRow> steps;
-  scheduler::AutoLayout layout;  ///< Its prediction is the mean of the steps that completed.
+  scheduler::StepBreakdown breakdown;  ///< Mean of all steps; of a lost one nothing.
+  scheduler::AutoLayout layout;        ///< Its prediction is the mean of the steps that completed.
   PredictedBatch first;
 };
 
@@ -67,6 +68,19 @@ Status check(const Options& options) {
   return check_timeline_file(options.timeline);
 }
 
+/// Adds a part of a step's breakdown to that of all.
+void add(const scheduler::StepBreakdown& step, double part, scheduler::StepBreakdown& all) {
+  all.work_ms += part * step.work_ms;
+  all.fill_ms += part * step.fill_ms;
+  all.boundary_ms += part * step.boundary_ms;
+  all.rest_ms += part * step.rest_ms;
+  all.phases.resize(step.phases.size());
+  for (std::size_t g = 0; g < step.phases.size(); ++g) {
+    all.phases[g].largest_ms += part * step.phases[g].largest_ms;
+    all.phases[g].even_ms += part * step.phases[g].even_ms;
+  }
+}
+
 /// Failures happen in the first step; what comes after it would run on another layout.
 Result<Simulated> simulate_steps(const Options& options, const Planning& planning,
                                  scheduler::AutoLayout layout,
@@ -84,12 +98,14 @@ Result<Simulated> simulate_steps(const Options& options, const Planning& plannin
     how.noise = options.noise;
     how.seed = own;
     how.failures = failures;
-    how.record_timeline = step == 0;
+    how.record_timeline = true;
     auto batch = training.step(draw_batch(planning, own), how);
     if (!batch.ok()) return std::move(batch).error();
     const auto& done = batch.value().step;
     made.steps.push_back({done.step_ms, done.bubble, batch.value().lower_bound_ms, done.completed});
     scheduler::add_step(done, sum);
+    if (const auto& parts = batch.value().breakdown)
+      add(*parts, 1 / static_cast<double>(count), made.breakdown);
     if (step == 0) made.first = std::move(batch).value();
   }
   scheduler::divide_steps(sum, static_cast<double>(count));
@@ -111,6 +127,24 @@ std::pair<double, double> range(const std::vector<StepRow>& steps) {
   return {least->step_ms, most->step_ms};
 }
 
+/// What is left of the step beside the bound, and how even phases are.
+void print_breakdown(const Simulated& made) {
+  const auto& parts = made.breakdown;
+  std::cout << wrapped("beside that work: " + time_text(parts.fill_ms) + " pipeline fill, " +
+                           time_text(parts.boundary_ms) + " boundary, " + time_text(parts.rest_ms) +
+                           " sums, commit and moves",
+                       2)
+            << '\n';
+  std::string text;
+  for (std::size_t g = 0; g < parts.phases.size(); ++g) {
+    const auto& phase = parts.phases[g];
+    text += (text.empty() ? "imbalance: " : "; ") + made.layout.plan.module_groups[g].name + " " +
+            time_text(std::max(0.0, phase.imbalance_ms())) + " (" + time_text(phase.largest_ms) +
+            " on the busiest replica, " + time_text(phase.even_ms) + " if even)";
+  }
+  std::cout << wrapped(text, 2) << "\n\n";
+}
+
 void print(const Options& options, const Planning& planning, const Simulated& made) {
   const auto& steps = made.steps;
   std::cout << wrapped(cluster_text(planning), 2) << '\n';
@@ -126,11 +160,28 @@ void print(const Options& options, const Planning& planning, const Simulated& ma
     std::cout << ", bubble " << percent(mean(steps, &StepRow::bubble)) << ", the busiest device "
               << "works " << time_text(bound) << " (no order can be faster)";
     if (options.noise > 0) std::cout << ", noise " << options.noise;
-    std::cout << "\n\n";
+    std::cout << '\n';
+    print_breakdown(made);
   }
   print_stages(planning, made.layout);
   print_warnings(planning.warnings);
   print_timeline("the first step", made.layout, made.first);
+}
+
+/// Null of a step that is lost.
+Json breakdown_json(const Simulated& made) {
+  const auto& parts = made.breakdown;
+  if (!made.steps.front().completed) return nullptr;
+  Json phases = Json::array();
+  for (std::size_t g = 0; g < parts.phases.size(); ++g)
+    phases.push_back({{"phase", made.layout.plan.module_groups[g].name},
+                      {"largest_ms", parts.phases[g].largest_ms},
+                      {"even_ms", parts.phases[g].even_ms}});
+  return {{"work_ms", parts.work_ms},
+          {"fill_ms", parts.fill_ms},
+          {"boundary_ms", parts.boundary_ms},
+          {"rest_ms", parts.rest_ms},
+          {"phases", std::move(phases)}};
 }
 
 Json to_json(const Options& options, const Planning& planning, const Simulated& made) {
@@ -141,6 +192,7 @@ Json to_json(const Options& options, const Planning& planning, const Simulated& 
   json["step_ms_max"] = most;
   json["bubble"] = mean(made.steps, &StepRow::bubble);
   json["lower_bound_ms"] = mean(made.steps, &StepRow::lower_bound_ms);
+  json["breakdown"] = breakdown_json(made);
   json["completed"] = made.steps.front().completed;
   json["noise"] = options.noise;
   json["seed"] = options.seed.value_or(planning.request.seed);

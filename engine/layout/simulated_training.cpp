@@ -12,6 +12,21 @@
 
 namespace troupe::engine {
 
+namespace {
+
+/// Of each replica of the plan, in its phase.
+std::vector<double> replica_speeds(const ParallelPlan& plan, const std::vector<PhaseWork>& phases) {
+  std::vector<double> speeds(plan.replicas.size());
+  for (std::size_t g = 0; g < phases.size(); ++g) {
+    const auto replicas = replicas_of(plan, ModuleGroupId{g});
+    for (std::size_t r = 0; r < replicas.size(); ++r)
+      speeds[replicas[r].index()] = 1 / phases[g].shares[r];
+  }
+  return speeds;
+}
+
+}  // namespace
+
 SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
                                      std::shared_ptr<const PlanningCosts> costs)
     : plan_(plan),
@@ -43,6 +58,9 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
       work[device.index()] += batch.step.stage_ms[s];
   batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
   batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, units, costs.value());
+  if (options.record_timeline && batch.step.completed)
+    batch.breakdown = scheduler::break_down(plan_, batch.iteration, batch.step,
+                                            replica_speeds(plan_, planned.value().work->phases));
   return batch;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/iteration/microbatching.hpp"
@@ -16,6 +17,7 @@
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
+#include "scheduler/simulate/step_breakdown.hpp"
 
 namespace troupe::engine {
 
@@ -28,6 +30,8 @@ struct SimulatedBatch {
   /// The same without noise and updates, with the shortest ways to and from every stage
   /// (`scheduler::lower_bound_ms`): closer where few microbatches fill and drain a pipeline.
   double pipeline_bound_ms = 0;
+  /// Where the step goes; none without a timeline, or where a failure took the step.
+  std::optional<scheduler::StepBreakdown> breakdown = {};
 };
 
 class SimulatedTraining {

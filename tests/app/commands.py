@@ -707,11 +707,18 @@ def check_trace(commands, what, answer, said):
 def check_simulation(commands, two):
     answer = commands.run("simulate", "job.toml", *two)
     commands.expect("simulate says how long and who works", answer,
-                    all(text in answer.stdout for text in ("8 steps: ", "bubble", "works", "the first step, ", "\nn1.d0 ")))
+                    all(text in answer.stdout for text in ("8 steps: ", "bubble", "works", "pipeline fill", "boundary", "imbalance: ", "the first step, ", "\nn1.d0 ")))
     answer = commands.run("simulate", "job.toml", *two, "--steps", "3", "--json", "--timeline", "step.html")
     steps = json.loads(answer.stdout)
     commands.expect("a simulated step is no faster than its busiest device", answer, len(steps["steps"]) == 3
                     and all(step["step_ms"] >= step["lower_bound_ms"] > 0 for step in steps["steps"]))
+    parts = steps["breakdown"]
+    whole = parts["work_ms"] + parts["fill_ms"] + parts["boundary_ms"] + parts["rest_ms"]
+    commands.expect("what a simulated step consists of adds up to it", answer, abs(whole - steps["step_ms"]) <= 1e-6 * steps["step_ms"]
+                    and abs(parts["work_ms"] - steps["lower_bound_ms"]) <= 1e-6 * steps["step_ms"]
+                    and parts["fill_ms"] >= 0 and parts["boundary_ms"] == 0 and parts["rest_ms"] >= 0)
+    commands.expect("each phase has an imbalance", answer, [phase["phase"] for phase in parts["phases"]] == ["llm"]
+                    and all(phase["largest_ms"] >= phase["even_ms"] * (1 - 1e-9) > 0 for phase in parts["phases"]))
     commands.expect("the mean lies between the extremes", answer,
                     steps["step_ms_min"] <= steps["step_ms"] <= steps["step_ms_max"] and steps["completed"])
     commands.expect("a timeline is a page", answer, "<html" in (commands.folder / "step.html").read_text())
