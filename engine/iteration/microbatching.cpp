@@ -1,10 +1,13 @@
 #include "engine/iteration/microbatching.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "engine/iteration/item_ranges.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
+#include "engine/iteration/planning_budget.hpp"
 #include "engine/iteration/simulated_trace.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/state_bytes.hpp"
@@ -35,7 +38,8 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
       options_(std::move(options)),
       costs_(std::move(costs)),
       splits_parts_(scheduler::runs_parts_apart(options_.schedule) &&
-                    encoder_side_trains(plan.model)) {
+                    encoder_side_trains(plan.model)),
+      llm_count_(replicas_of(plan, ModuleGroupId{plan.module_groups.size() - 1}).size()) {
   for (std::size_t g = 0; g + 1 < plan.module_groups.size(); ++g)
     can_exchange_ |= replicas_of(plan, ModuleGroupId{g}).size() > 1;
   if (options_.adaptive_correction && costs_) correction_.emplace(plan_);
@@ -218,25 +222,54 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
                                                   Exchange exchange) const {
   auto weighed = work_for(batch, exchange);
   if (!weighed.ok()) return std::move(weighed).error();
+  const auto work = std::make_shared<const Work>(std::move(weighed).value());
+  const bool compares = compares_whole_plans(exchange);
+  auto best = plan_one(batch, work, {exchange, options_.policy, compares});
+  if (!compares || (!best.ok() && best.error().code != Errc::infeasible)) return best;
+  const PlanSize size{static_cast<double>(batch.samples.size()),
+                      static_cast<double>(plan_.stages.size()), static_cast<double>(llm_count_),
+                      static_cast<double>(options_.microbatches)};
+  for (const auto& policy :
+       compared_policies(best.ok() ? planned_step_ms(best) : 0, size, options_.evaluations)) {
+    auto other = plan_one(batch, work, {exchange, policy, compares});
+    if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other);
+  }
+  return best;
+}
+
+bool Microbatching::compares_whole_plans(Exchange exchange) const {
+  const bool is_whole =
+      plan_.replicas.size() == plan_.pipelines.size() * plan_.module_groups.size();
+  return options_.policy == "auto" && costs_ && (exchange != Exchange::off || !is_whole);
+}
+
+double Microbatching::planned_step_ms(const Result<PredictedIteration>& made) const {
+  if (!made.ok()) return std::numeric_limits<double>::infinity();
+  const Prediction& prediction = made.value().prediction;
+  return correction_ ? prediction.calibrated_step_ms : prediction.profile_step_ms;
+}
+
+Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
+                                                   std::shared_ptr<const Work> work,
+                                                   const Way& way) const {
   Prediction prediction;
   if (correction_)
     prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
   prediction.work.resize(batch.pipelines.size());
-  prediction.exchanged = exchange != Exchange::off;
+  prediction.exchanged = way.exchange != Exchange::off;
   std::vector<LlmCut> cuts;
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
-    if (auto done = cut_pipeline(batch, weighed.value(), PipelineId{p}, exchange, cuts, prediction);
-        !done.ok())
+    if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
       return std::move(done).error();
-  auto microbatches = deal_cuts(weighed.value(), cuts, exchange);
-  return finish(batch, std::move(weighed).value(), std::move(microbatches), std::move(prediction));
+  auto microbatches = deal_cuts(*work, cuts, way.exchange);
+  return finish(batch, std::move(work), std::move(microbatches), std::move(prediction));
 }
 
-Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch, Work work,
+Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch,
+                                                 std::shared_ptr<const Work> work,
                                                  std::vector<MicrobatchList> microbatches,
                                                  Prediction prediction) const {
-  PredictedIteration result{
-      {}, std::move(prediction), std::make_shared<const Work>(std::move(work))};
+  PredictedIteration result{{}, std::move(prediction), std::move(work)};
   result.prediction.phases.clear();
   result.prediction.far_rows.clear();
   for (std::size_t g = 0; g < plan_.module_groups.size(); ++g) {
@@ -261,8 +294,8 @@ Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
                          std::move(pipelines)};
   auto work = work_of(batch, std::move(pieces));
   if (!work.ok()) return std::move(work).error();
-  return finish(batch, std::move(work).value(), std::move(microbatches),
-                std::move(planned.prediction));
+  return finish(batch, std::make_shared<const Work>(std::move(work).value()),
+                std::move(microbatches), std::move(planned.prediction));
 }
 
 Status Microbatching::refresh(PredictedIteration& planned) const {

@@ -45,8 +45,8 @@ struct MicrobatchingOptions {
   scheduler::Schedule schedule;
   std::int64_t microbatches = 1;  ///< Per llm replica; some policies use fewer.
   std::uint64_t seed = 0;         ///< Of `random` and of searches; every step has its own stream.
-  /// Plans that `auto` may cost, per pipeline; fewer where they would take longer than a fortieth
-  /// of the step, by counted work.
+  /// Plans that `auto` may cost, per llm replica, and whole ones that it may compare; fewer where
+  /// they would take longer than a fortieth of the step, by counted work (planning_budget.hpp).
   std::int64_t evaluations = 200;
   std::int32_t max_in_flight = 0;      ///< Per stage; 0: as the schedule likes.
   bool adaptive_correction = false;    ///< Predictions follow what `learn` is told.
@@ -99,6 +99,12 @@ class Microbatching {
   /// to the encoders' replicas in the order in which they are needed, each to the one whose busiest
   /// device has least to do.
   ///
+  /// `auto` costs plans of each llm replica with the encoders that feed it alone. Where these feed
+  /// others too, with an exchange or other numbers of replicas, plans of the whole step are
+  /// compared: `auto`'s own, and one for each policy by which all llm replicas are cut
+  /// (planning_budget.hpp: as many as there is time for). The shortest predicted step is taken; the
+  /// first one of equal ones.
+  ///
   /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
   /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
   ///
@@ -140,10 +146,21 @@ class Microbatching {
   using Work = BatchWork;
   struct Share;
   enum class Exchange : std::uint8_t { off, per_phase, whole_samples };
+  struct Way {
+    Exchange exchange = Exchange::off;
+    std::string policy;
+    bool is_compared = false;  ///< With plans by other policies.
+  };
 
   /// Whether plans are made that way.
   bool tries(Exchange exchange) const;
   Result<PredictedIteration> plan_by(const DealtBatch& batch, Exchange exchange) const;
+  /// Whether `auto` cannot tell from llm replicas alone how long a step takes.
+  bool compares_whole_plans(Exchange exchange) const;
+  Result<PredictedIteration> plan_one(const DealtBatch& batch, std::shared_ptr<const Work> work,
+                                      const Way& way) const;
+  /// Of the step, by what plans are made of: the profile, or with correction what was learned.
+  double planned_step_ms(const Result<PredictedIteration>& made) const;
   /// What samples weigh for who trains them: with an exchange their llm work alone.
   static std::vector<balancer::Workload> weights_for(Exchange exchange,
                                                      std::vector<balancer::Workload> weights);
@@ -156,21 +173,20 @@ class Microbatching {
   Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
                                        PipelineId pipeline, Exchange exchange) const;
   Result<balancer::MicrobatchPlan> cut(const DealtBatch& batch, const Work& work,
-                                       const Share& share) const;
+                                       const Share& share, const Way& way) const;
   /// What the policy makes of these weights of a share's samples.
   Result<balancer::MicrobatchPlan> assign(const DealtBatch& batch, const Work& work,
-                                          const Share& share, const PipelineCosts* alone,
+                                          const Share& share, const Way& way,
+                                          const PipelineCosts* alone,
                                           std::span<const balancer::Workload> weights) const;
   /// The most llm work of a microbatch, where all samples of the share are so much.
   std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;
   /// Adds the cuts of all llm replicas of a pipeline.
   Status cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
-                      Exchange exchange, std::vector<LlmCut>& cuts, Prediction& prediction) const;
+                      const Way& way, std::vector<LlmCut>& cuts, Prediction& prediction) const;
   /// Microbatches of all replicas.
   std::vector<MicrobatchList> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
                                         Exchange exchange) const;
-  /// What `auto` may do for one pipeline of a step of about so long: `PolicyOptions::work_max`.
-  double planning_work(double step_ms) const;
   /// Whether what is measured in this run changes predictions.
   bool is_calibrated() const { return correction_ || speeds_.known(); }
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
@@ -183,7 +199,7 @@ class Microbatching {
                                             const scheduler::SimulationCosts& costs,
                                             bool records) const;
   /// Orders and predicts what was cut.
-  Result<PredictedIteration> finish(const DealtBatch& batch, Work work,
+  Result<PredictedIteration> finish(const DealtBatch& batch, std::shared_ptr<const Work> work,
                                     std::vector<MicrobatchList> microbatches,
                                     Prediction prediction) const;
   /// The costs of `work`, which must outlive them, as stages run at present.
@@ -201,6 +217,7 @@ class Microbatching {
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_parts_ = false;
   bool can_exchange_ = false;  ///< Some encoder has several replicas.
+  std::size_t llm_count_;      ///< Replicas.
   std::optional<CostCorrection> correction_;
   StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
 };

@@ -9,6 +9,7 @@
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
+#include "engine/iteration/planning_budget.hpp"
 #include "runtime/policies/registry.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/step_estimator.hpp"
@@ -17,18 +18,6 @@
 namespace troupe::engine {
 
 namespace {
-
-// What `auto` may take: a small share of a step, since it plans beside the step before.
-constexpr double kPlanningShare = 0.025;
-constexpr double kPlanningMsMin = 45;
-constexpr double kPlanningMsMax = 500;
-constexpr double kPipelineMsMin = 3;
-
-// Units of `balancer::PolicyWork`: a millisecond's; per sample and stage, and per stage and
-// microbatch of a plan that is costed.
-constexpr double kWorkPerMs = 10'000;
-constexpr double kSampleStageWork = 2;
-constexpr double kTaskWork = 45;
 
 // Largest over mean load of a phase that is left as it is, although some samples could go in
 // pieces.
@@ -124,8 +113,8 @@ Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBa
 }
 
 Result<balancer::MicrobatchPlan> Microbatching::assign(
-    const DealtBatch& batch, const Work& work, const Share& share, const PipelineCosts* alone,
-    std::span<const balancer::Workload> weights) const {
+    const DealtBatch& batch, const Work& work, const Share& share, const Way& way,
+    const PipelineCosts* alone, std::span<const balancer::Workload> weights) const {
   balancer::PolicyOptions options;
   options.microbatches = options_.microbatches;
   // A stream of its own for each llm replica of the job.
@@ -143,22 +132,24 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
                      " has no room for activations: its stages' parameters, gradients and "
                      "optimizer fill it",
                  "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
+  const auto stages = static_cast<double>(options.pipeline_stages);
+  if (costs_)
+    options.work_max = portfolio_work((total.encoder_ms + total.llm_ms) / stages,
+                                      static_cast<double>(llm_count_), way.is_compared);
   std::optional<scheduler::StepEstimator> estimator;
   if (alone != nullptr) {
     options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
-    if (options_.policy == "auto") estimator = alone->estimator(total);
+    if (way.policy == "auto") estimator = alone->estimator(total);
     if (estimator)
       options.estimate = [&](std::span<const balancer::Workload> loads) {
         std::vector<scheduler::ModuleWork> microbatches;
         for (const auto& load : loads) microbatches.push_back({load.encoder_ms, load.llm_ms});
         return (*estimator)(microbatches);
       };
-    const auto stages = static_cast<double>(options.pipeline_stages);
-    options.work_max = planning_work((total.encoder_ms + total.llm_ms) / stages);
-    options.costing_work = kSampleStageWork * static_cast<double>(weights.size()) * stages +
-                           kTaskWork * stages * static_cast<double>(options_.microbatches);
+    options.costing_work = costing_work({static_cast<double>(weights.size()), stages, 1,
+                                         static_cast<double>(options_.microbatches)});
   }
-  auto made = policies::run_policy(options_.policy, weights, options);
+  auto made = policies::run_policy(way.policy, weights, options);
   if (made.ok() || made.error().code != Errc::infeasible || !options.llm_cap_ms) return made;
   Error error = std::move(made).error();
   error.message += "; the cap is what the memory of the llm's devices has room for";
@@ -169,7 +160,7 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
 }
 
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
-                                                    const Share& share) const {
+                                                    const Share& share, const Way& way) const {
   const auto& own = share.samples;
   std::optional<PipelineCosts> alone;
   if (work.costs.task_ms && share.is_whole)
@@ -179,7 +170,7 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
                   work.costs, own, batch.samples);
   const PipelineCosts* costs = alone ? &*alone : nullptr;
   const auto weights = pick(work.workloads, own), profile = pick(work.profile, own);
-  auto corrected = assign(batch, work, share, costs, weights);
+  auto corrected = assign(batch, work, share, way, costs, weights);
   if (weights == profile || !alone) return corrected;
   // Memory is proportional to the profile's work, so that is what a cap is checked by.
   const auto cap = llm_cap(work, share, balancer::total(profile).llm_ms);
@@ -191,27 +182,21 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
   };
   const double corrected_ms = cost(corrected);
   // `auto` has already looked at many plans by their corrected costs.
-  if (options_.policy == "auto" && corrected_ms < kImpossible) return corrected;
-  auto plain = assign(batch, work, share, costs, profile);
+  if (way.policy == "auto" && corrected_ms < kImpossible) return corrected;
+  auto plain = assign(batch, work, share, way, costs, profile);
   return corrected_ms <= cost(plain) && corrected_ms < kImpossible ? std::move(corrected)
                                                                    : std::move(plain);
 }
 
-double Microbatching::planning_work(double step_ms) const {
-  const double planning_ms = std::clamp(kPlanningShare * step_ms, kPlanningMsMin, kPlanningMsMax);
-  const auto pipelines = static_cast<double>(plan_.pipelines.size());
-  return kWorkPerMs * std::max(kPipelineMsMin, planning_ms / pipelines);
-}
-
 Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
-                                   Exchange exchange, std::vector<LlmCut>& cuts,
+                                   const Way& way, std::vector<LlmCut>& cuts,
                                    Prediction& prediction) const {
-  auto shares = shares_of(batch, work, pipeline, exchange);
+  auto shares = shares_of(batch, work, pipeline, way.exchange);
   if (!shares.ok()) return std::move(shares).error();
   for (const Share& share : shares.value()) {
     auto& made = cuts.emplace_back(LlmCut{share.llm, {}}).cut;
     if (share.samples.empty()) continue;
-    auto plan = cut(batch, work, share);
+    auto plan = cut(batch, work, share, way);
     if (!plan.ok()) return std::move(plan).error();
     note_cut(batch.samples, work, share.samples, plan.value(), options_.microbatches,
              prediction.work[pipeline.index()], prediction);

@@ -232,6 +232,25 @@ TEST_CASE("auto takes whichever is predicted to be shorter", "[engine]") {
   CHECK(step_ms("auto") == std::min(step_ms("off"), step_ms("per-phase")));
 }
 
+TEST_CASE("auto takes no longer than any policy where encoders feed several llms", "[engine]") {
+  const auto layout =
+      GENERATE(Layout::pipelines, Layout::three_to_two, Layout::two_to_three, Layout::colocated);
+  const Fixture fixture(layout);
+  for (const std::string schedule : {"1f1b", "split-1f1b"})
+    for (const std::string exchange : {"off", "per-phase"}) {
+      if (layout == Layout::pipelines && exchange == "off") continue;
+      const auto step_ms = [&](const std::string& policy) {
+        const auto made = fixture.train(fixture.make(exchange, policy, schedule));
+        return made.value().prediction.profile_step_ms;
+      };
+      const double best = step_ms("auto");
+      for (const auto& policy : balancer::policy_names()) {
+        INFO(static_cast<int>(layout) << " " << exchange << " " << schedule << " " << policy);
+        CHECK(best <= step_ms(policy));
+      }
+    }
+}
+
 TEST_CASE("where bounds in flight leave no order for an exchange, there is none", "[engine]") {
   const Fixture fixture(Layout::two_to_three);
   const auto off = fixture.train(fixture.make("off", "in-order", "1f1b", 1)).value();
