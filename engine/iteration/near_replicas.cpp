@@ -1,8 +1,10 @@
 #include "engine/iteration/near_replicas.hpp"
 
 #include <algorithm>
-#include <numeric>
+#include <set>
 #include <utility>
+
+#include "balancer/loads/load_tree.hpp"
 
 namespace troupe::engine {
 
@@ -20,35 +22,35 @@ std::size_t first_of(const std::vector<std::size_t>& replicas, double work, cons
 /// Brings far samples near, one change after the other.
 class Drawer {
  public:
+  /// `replicas`: how many there are.
   Drawer(std::span<const WantedSample> samples, const std::vector<std::vector<std::size_t>>& near,
-         double end_max, const Loads& before, std::int64_t looks, std::vector<std::size_t>& chosen)
+         std::size_t replicas, std::int64_t looks, std::vector<std::size_t>& chosen)
       : samples_(samples),
         near_(near),
         chosen_(chosen),
         looks_(looks),
-        is_near_(near.size(), std::vector<bool>(before.size())),
-        on_(before.size()) {
+        is_near_(near.size(), std::vector<bool>(replicas)),
+        by_room_(replicas) {
     for (std::size_t n = 0; n < near.size(); ++n)
       for (const std::size_t r : near[n]) is_near_[n][r] = true;
-    for (std::size_t r = 0; r < before.size(); ++r)
-      room_.push_back(end_max * before.speed(r) - before.load(r));
-    for (std::size_t s = 0; s < samples.size(); ++s) {
-      room_[chosen[s]] -= samples[s].work;
-      on_[chosen[s]].push_back(s);
-    }
+    for (std::size_t s = 0; s < samples.size(); ++s) note_where(s);
   }
 
-  void run() {
-    std::vector<std::size_t> order(samples_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return samples_[a].bytes > samples_[b].bytes;
-    });
+  /// Whether anything moved. `before`: loads without the samples.
+  bool run(double end_max, const Loads& before) {
+    if (far_.empty()) return false;
+    find_room(end_max, before);
+    bool has_moved = false;
     for (bool changed = true; changed && looks_ > 0;) {
       changed = false;
-      for (const std::size_t s : order)
-        if (far(s, chosen_[s]) > 0) changed |= draw(s);
+      for (auto next = far_.begin(); next != far_.end();) {
+        const Turn turn = *next;
+        changed |= draw(turn.second);
+        next = far_.upper_bound(turn);  // Moves may have made others far, or no longer.
+      }
+      has_moved |= changed;
     }
+    return has_moved;
   }
 
  private:
@@ -56,6 +58,33 @@ class Drawer {
   struct Move {
     std::size_t sample = 0, to = 0;
   };
+  /// When a sample is drawn: minus its bytes, so that most come first, then its number.
+  using Turn = std::pair<double, std::size_t>;
+
+  void find_room(double end_max, const Loads& before) {
+    for (std::size_t r = 0; r < before.size(); ++r)
+      room_.push_back(end_max * before.speed(r) - before.load(r));
+    on_.resize(before.size());
+    for (std::size_t s = 0; s < samples_.size(); ++s) {
+      room_[chosen_[s]] -= samples_[s].work;
+      on_[chosen_[s]].push_back(s);
+    }
+    for (std::size_t r = 0; r < room_.size(); ++r) by_room_.set(r, -room_[r]);
+  }
+
+  void add_room(std::size_t replica, double work) {
+    room_[replica] += work;
+    by_room_.set(replica, -room_[replica]);
+  }
+
+  void note_where(std::size_t s) {
+    const Turn turn{-samples_[s].bytes, s};
+    if (far(s, chosen_[s]) > 0) {
+      far_.insert(turn);
+    } else {
+      far_.erase(turn);
+    }
+  }
 
   double far(std::size_t s, std::size_t r) const {
     return is_near_[samples_[s].node][r] ? 0 : samples_[s].bytes;
@@ -64,14 +93,13 @@ class Drawer {
   bool draw(std::size_t s) {
     best_.clear();
     fewer_ = 0;
-    room_[chosen_[s]] += samples_[s].work;  // As if it had left already.
-    roomiest_ =
-        static_cast<std::size_t>(std::max_element(room_.begin(), room_.end()) - room_.begin());
+    add_room(chosen_[s], samples_[s].work);  // As if it had left already.
+    roomiest_ = by_room_.least();
     for (const std::size_t to : near_[samples_[s].node]) {
       moves_.assign(1, {s, to});
       look(samples_[s].work - room_[to], samples_[s].bytes, 0);
     }
-    room_[chosen_[s]] -= samples_[s].work;
+    add_room(chosen_[s], -samples_[s].work);
     for (const Move& move : best_) go(move);
     return !best_.empty();
   }
@@ -107,10 +135,11 @@ class Drawer {
   void go(const Move& move) {
     std::size_t& from = chosen_[move.sample];
     std::erase(on_[from], move.sample);
-    room_[from] += samples_[move.sample].work;
-    room_[move.to] -= samples_[move.sample].work;
+    add_room(from, samples_[move.sample].work);
+    add_room(move.to, -samples_[move.sample].work);
     on_[move.to].push_back(move.sample);
     from = move.to;
+    note_where(move.sample);
   }
 
   static constexpr std::size_t kMakeWayMax = 2;
@@ -120,7 +149,9 @@ class Drawer {
   std::vector<std::size_t>& chosen_;
   std::int64_t looks_;                        ///< Left.
   std::vector<std::vector<bool>> is_near_;    ///< Per node, per replica.
+  std::set<Turn> far_;                        ///< Whose rows are far.
   std::vector<double> room_;                  ///< Per replica, of work.
+  balancer::LoadTree<double> by_room_;        ///< Minus `room_`: the roomiest is its least.
   std::vector<std::vector<std::size_t>> on_;  ///< Per replica its samples.
   // Of the sample that is looked at: moves that are tried, the best so far and what they bring.
   std::vector<Move> moves_, best_;
@@ -130,10 +161,10 @@ class Drawer {
 
 }  // namespace
 
-void draw_near(std::span<const WantedSample> samples,
+bool draw_near(std::span<const WantedSample> samples,
                const std::vector<std::vector<std::size_t>>& near, double end_max,
                const Loads& before, std::int64_t looks, std::vector<std::size_t>& chosen) {
-  Drawer(samples, near, end_max, before, looks, chosen).run();
+  return Drawer(samples, near, before.size(), looks, chosen).run(end_max, before);
 }
 
 std::optional<std::vector<std::size_t>> keep_near(std::span<const WantedSample> samples,
@@ -141,6 +172,7 @@ std::optional<std::vector<std::size_t>> keep_near(std::span<const WantedSample> 
                                                   double end_max, Loads& loads) {
   Loads tried = loads;
   std::vector<std::size_t> chosen;
+  chosen.reserve(samples.size());
   for (const WantedSample& sample : samples) {
     const auto fits = [&](std::size_t r) {
       return (tried.load(r) + sample.work) / tried.speed(r) <= end_max;

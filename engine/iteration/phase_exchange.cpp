@@ -106,22 +106,23 @@ class Spreader {
   /// Per replica its samples, in the order of `round`.
   std::vector<std::vector<Placed>> share_out(const std::vector<Placed>& round) {
     std::vector<std::size_t> order;
+    order.reserve(round.size());
     for (std::size_t place = 0; place < round.size(); ++place)
       if (round[place].work > 0) order.push_back(place);
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return round[a].work > round[b].work; });
     std::vector<WantedSample> samples;
-    std::vector<Placed> placed;
+    samples.reserve(order.size());
     for (const std::size_t place : order) {
       const std::size_t home = home_of(round[place]);
       samples.push_back({round[place].work, home, bytes_away(round[place], home)});
-      placed.push_back(round[place]);
     }
     const auto before = loads_;
-    const auto chosen = nearer(placed, deal(samples), before);
+    const auto chosen = nearer(round, order, deal(samples), before);
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
     std::vector<std::size_t> replica;
+    replica.reserve(round.size());
     for (const Placed& sample : round) replica.push_back(sample.cut % lists_.size());
     for (std::size_t i = 0; i < order.size(); ++i) replica[order[i]] = chosen[i];
     std::vector<std::vector<Placed>> shares(lists_.size());
@@ -168,17 +169,19 @@ class Spreader {
   }
 
   /// What is dealt by share, with replicas that take each other's shares where that brings fewer
-  /// bytes between nodes: node-wise placement, OrchMLLM 5.2.2, for their sum. `before`: loads
-  /// before the deal.
-  std::vector<std::size_t> nearer(const std::vector<Placed>& units, std::vector<std::size_t> chosen,
+  /// bytes between nodes: node-wise placement, OrchMLLM 5.2.2, for their sum. `chosen`: where the
+  /// samples of `round` at the places `order` go; `before`: loads before the deal.
+  std::vector<std::size_t> nearer(const std::vector<Placed>& round,
+                                  const std::vector<std::size_t>& order,
+                                  std::vector<std::size_t> chosen,
                                   const balancer::FirstToFinish<double>& before) {
     const std::size_t count = lists_.size();
     if (count < 2 || count > kPlacedReplicas) return chosen;
     std::vector<double> shares(count), costs(count * count);
-    for (std::size_t i = 0; i < units.size(); ++i) {
-      shares[chosen[i]] += units[i].work;
-      for (std::size_t r = 0; r < count; ++r)
-        costs[chosen[i] * count + r] += far_bytes(units[i], r);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const Placed& unit = round[order[i]];
+      shares[chosen[i]] += unit.work;
+      for (std::size_t r = 0; r < count; ++r) costs[chosen[i] * count + r] += far_bytes(unit, r);
     }
     double end = 0, dealt = 0;
     for (std::size_t r = 0; r < count; ++r) {
@@ -196,9 +199,9 @@ class Spreader {
     // Sums of other orders differ in their last digits.
     if (!(placed < dealt * (1 - 1e-9))) return chosen;
     loads_ = before;
-    for (std::size_t i = 0; i < units.size(); ++i) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
       chosen[i] = places[chosen[i]];
-      loads_.add(chosen[i], units[i].work);
+      loads_.add(chosen[i], round[order[i]].work);
     }
     return chosen;
   }
@@ -208,6 +211,7 @@ class Spreader {
   std::vector<std::size_t> deal(const std::vector<WantedSample>& samples) {
     auto plain = loads_;
     std::vector<std::size_t> chosen;
+    chosen.reserve(samples.size());
     for (const WantedSample& sample : samples) {
       chosen.push_back(plain.find(sample.work));
       plain.add(chosen.back(), sample.work);
@@ -215,9 +219,16 @@ class Spreader {
     double end = 0;
     for (std::size_t r = 0; r < plain.size(); ++r) end = std::max(end, plain.end(r));
     end *= kWorthStaying;
-    auto kept = loads_;
-    if (auto near = keep_near(samples, near_, end, kept)) chosen = std::move(*near);
-    draw_near(samples, near_, end, loads_, kLooksMax, chosen);
+    auto dealt = loads_;
+    if (auto near = keep_near(samples, near_, end, dealt)) {
+      chosen = std::move(*near);
+    } else {
+      dealt = std::move(plain);
+    }
+    if (!draw_near(samples, near_, end, loads_, kLooksMax, chosen)) {
+      loads_ = std::move(dealt);
+      return chosen;
+    }
     for (std::size_t s = 0; s < samples.size(); ++s) loads_.add(chosen[s], samples[s].work);
     return chosen;
   }

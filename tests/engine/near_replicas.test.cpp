@@ -124,7 +124,9 @@ double last_end(const std::vector<WantedSample>& samples, Loads loads, const Cho
 Chosen drawn(const std::vector<WantedSample>& samples,
              const std::vector<std::vector<std::size_t>>& near, double end_max, Chosen chosen,
              const Loads& before, std::int64_t looks = 10'000) {
-  draw_near(samples, near, end_max, before, looks, chosen);
+  const Chosen given = chosen;
+  const bool has_moved = draw_near(samples, near, end_max, before, looks, chosen);
+  CHECK(has_moved == (chosen != given));
   return chosen;
 }
 
@@ -154,11 +156,25 @@ TEST_CASE("of changes the one that brings most is made, for the sample with the 
           "[engine]") {
   // Replica 0 has room for one of the two.
   const std::vector<WantedSample> samples{{3, 0, 4}, {3, 0, 6}};
-  CHECK((drawn(samples, {{0}, {1}}, 6, {1, 1}, [] {
-           Loads loads = even(2);
-           loads.add(0, 3);
-           return loads;
-         }()) == Chosen{1, 0}));
+  Loads busy = even(2);
+  busy.add(0, 3);
+  CHECK((drawn(samples, {{0}, {1}}, 6, {1, 1}, busy) == Chosen{1, 0}));
+  // It comes first: after one look nobody makes way for it any more.
+  CHECK((drawn(samples, {{0}, {1}}, 6, {1, 1}, busy, 1) == Chosen{1, 0}));
+}
+
+TEST_CASE("a pass over far samples is ended, however many changes were looked at", "[engine]") {
+  // Node 0 has replicas 0 and 2, each with room for one of the two.
+  const std::vector<WantedSample> samples{{3, 0, 5}, {3, 0, 4}};
+  CHECK((drawn(samples, {{0, 2}, {1}}, 3, {1, 1}, even(3), 1) == Chosen{0, 2}));
+}
+
+TEST_CASE("who made way for another is drawn home in its turn", "[engine]") {
+  // Replicas 0 and 2 are near to node 0; there is room of 4, 7 and 3. The 4 goes to replica 0 for
+  // the first 3, which has no room but on 1; it then goes to 2 for the other, which is wanted on 1.
+  const std::vector<WantedSample> samples{{4, 0, 5}, {3, 0, 4}, {3, 1, 3}};
+  const Loads loads(std::vector<double>{4, 7, 3});
+  CHECK((drawn(samples, {{0, 2}, {1}}, 1, {1, 0, 2}, loads) == Chosen{0, 2, 1}));
 }
 
 TEST_CASE("no change is left that brings rows near, and few where the best placement has none",
