@@ -15,6 +15,7 @@
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
 #include "app/what_if_layout.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::app {
 
@@ -67,12 +68,9 @@ std::string list_text(const RankList& nodes) {
 
 /// `merged: pipelines 0 and 2 were one node each`.
 std::string change_text(const scheduler::PipelineOrigin& origin) {
-  std::string from;
-  for (std::size_t i = 0; i < origin.sources.size(); ++i)
-    from += (i == 0                           ? ""
-             : i + 1 == origin.sources.size() ? " and "
-                                              : ", ") +
-            std::to_string(origin.sources[i]);
+  std::vector<std::string> sources;
+  for (const auto source : origin.sources) sources.push_back(std::to_string(source));
+  const std::string from = joined_by_and(sources);
   switch (origin.change) {
     case PipelineChange::kept: return "as pipeline " + from + " was";
     case PipelineChange::reinstantiated: return "what is left of pipeline " + from;

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/vocabulary/joined.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -21,15 +23,9 @@ std::set<Value> common(const std::set<Value>& a, const std::set<Value>& b) {
 /// ` for samples 'a', 'b' and 7 others`.
 std::string sample_text(const Samples& samples) {
   constexpr std::size_t kNamedMax = 3;
-  std::string text;
-  std::size_t named = 0;
-  for (const std::string& sample : samples) {
-    if (named++ == kNamedMax) break;
-    text += (text.empty() ? " for samples '" : ", '") + sample + "'";
-  }
-  if (samples.size() > kNamedMax)
-    text += " and " + std::to_string(samples.size() - kNamedMax) + " others";
-  return text;
+  std::vector<std::string> words;
+  for (const std::string& sample : samples) words.push_back("'" + sample + "'");
+  return words.empty() ? "" : " for samples " + joined_up_to(kNamedMax, words);
 }
 
 /// What two of one step have in common that no other node would mend.

@@ -18,6 +18,7 @@
 #include "engine/setup/source_nodes.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "runtime/vocabulary/joined.hpp"
 #include "scheduler/layout/layout_request.hpp"
 #include "scheduler/recovery/next_layout.hpp"
 
@@ -49,12 +50,13 @@ std::string in_ms(double ms) { return std::to_string(std::lround(ms)) + " ms"; }
 
 /// `the loss of node 2 and the joining of node 5`.
 std::string change_words(const Regrouping& regrouping) {
-  std::string text = regrouping.is_takeover ? "the loss of the head" : "";
+  std::vector<std::string> words;
+  if (regrouping.is_takeover) words.push_back("the loss of the head");
   for (const auto& [what, nodes] : {std::pair{"the loss of ", &regrouping.lost},
                                     std::pair{"the leave of ", &regrouping.drained},
                                     std::pair{"the joining of ", &regrouping.joined}})
-    if (!nodes->empty()) text += (text.empty() ? "" : " and ") + (what + who_text(*nodes));
-  return text;
+    if (!nodes->empty()) words.push_back(what + who_text(*nodes));
+  return joined_by_and(words);
 }
 
 /// Why these nodes join or leave.
@@ -118,10 +120,9 @@ std::vector<observe::RunEvent> events_of(const SupervisorState& state, Time now)
 }  // namespace
 
 std::string who_text(const std::vector<NodeId>& nodes) {
-  std::string text = nodes.size() == 1 ? "node " : "nodes ";
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == nodes.size() ? " and " : ", ") + std::to_string(nodes[i].value);
-  return text;
+  std::vector<std::string> numbers;
+  for (const NodeId node : nodes) numbers.push_back(std::to_string(node.value));
+  return (nodes.size() == 1 ? "node " : "nodes ") + joined_by_and(numbers);
 }
 
 Status check_holders(const SupervisorState& state, const StatePlacement& left) {
@@ -224,12 +225,9 @@ namespace {
 
 /// `1, 2 and 4 nodes`.
 std::string sizes_of(const scheduler::TemplateSet& set) {
-  std::string text;
-  for (std::size_t i = 0; i < set.templates.size(); ++i)
-    text += (i == 0                          ? ""
-             : i + 1 == set.templates.size() ? " and "
-                                             : ", ") +
-            std::to_string(set.templates[i].node_count);
+  std::vector<std::string> sizes;
+  for (const auto& made : set.templates) sizes.push_back(std::to_string(made.node_count));
+  const std::string text = joined_by_and(sizes);
   return text + (text == "1" ? " node" : " nodes");
 }
 

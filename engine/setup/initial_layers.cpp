@@ -6,6 +6,7 @@
 
 #include "runtime/files/file_reads.hpp"
 #include "runtime/job/run_checkpoints.hpp"
+#include "runtime/vocabulary/joined.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
 namespace troupe::engine {
@@ -23,12 +24,7 @@ const ModuleConfig& config_of(const JobSetup& setup, ModuleId id) {
 }
 
 std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesMax); ++i)
-    text += (i ? ", " : "") + names[i];
-  if (names.size() > kNamesMax)
-    text += " and " + std::to_string(names.size() - kNamesMax) + " more";
-  return text;
+  return joined_up_to(kNamesMax, names, "more");
 }
 
 /// The parameters that a module gives their first values.

@@ -14,6 +14,7 @@
 #include "runtime/observers/observer.hpp"
 #include "runtime/policies/registry.hpp"
 #include "runtime/schedules/registry.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::job {
 
@@ -22,15 +23,9 @@ namespace {
 /// `a, b or c`, each as a string of TOML.
 template <class Words>
 std::string one_of(const Words& words) {
-  std::string text;
-  for (auto word = words.begin(); word != words.end(); ++word) {
-    const bool is_last = std::next(word) == words.end();
-    text += (word == words.begin() ? ""
-             : is_last             ? " or "
-                                   : ", ") +
-            toml_string(std::string(*word));
-  }
-  return text;
+  std::vector<std::string> strings;
+  for (const auto& word : words) strings.push_back(toml_string(std::string(word)));
+  return joined(strings, " or ");
 }
 
 /// `1 to 1000`; a bound that nobody meets by intent goes without saying.

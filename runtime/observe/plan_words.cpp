@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "runtime/vocabulary/joined.hpp"
+
 namespace troupe::observe {
 
 namespace {
@@ -12,15 +14,15 @@ std::string counted(std::size_t count, const std::string& noun) {
 }
 
 std::string replicas_text(const ParallelPlan& plan) {
-  std::string text;
+  std::vector<std::string> words;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
     const auto count = static_cast<std::size_t>(
         std::count_if(plan.replicas.begin(), plan.replicas.end(),
                       [g](const Replica& replica) { return replica.group == ModuleGroupId{g}; }));
-    text += g == 0 ? counted(count, "replica") : " and " + std::to_string(count);
-    text += " of " + plan.module_groups[g].name;
+    words.push_back((g == 0 ? counted(count, "replica") : std::to_string(count)) + " of " +
+                    plan.module_groups[g].name);
   }
-  return text + " in " + counted(plan.stages.size(), "stage");
+  return joined_by_and(words) + " in " + counted(plan.stages.size(), "stage");
 }
 
 std::string run_words(const ModuleSpec& module, LayerRange layers) {
@@ -34,14 +36,12 @@ std::string run_words(const ModuleSpec& module, LayerRange layers) {
 std::string layout_words(const ParallelPlan& plan) {
   if (plan.replicas.size() != plan.pipelines.size() * plan.module_groups.size())
     return replicas_text(plan);
-  std::string stages;
-  std::size_t last = 0;
-  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
-    last = plan.stages_of(PipelineId{p}).size();
-    stages += (p == 0 ? "" : " and ") + std::to_string(last);
-  }
-  return counted(plan.pipelines.size(), "pipeline") + " of " + stages +
-         (plan.pipelines.size() == 1 && last == 1 ? " stage" : " stages");
+  std::vector<std::string> stages;
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
+    stages.push_back(std::to_string(plan.stages_of(PipelineId{p}).size()));
+  const std::string text = joined_by_and(stages);
+  return counted(plan.pipelines.size(), "pipeline") + " of " + text +
+         (text == "1" ? " stage" : " stages");
 }
 
 std::string sum_words(const ParallelPlan& plan) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/vocabulary/joined.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
@@ -159,8 +160,9 @@ Status check_encoder_pins(const AutoLayoutRequest& request) {
     if (first) asked.push_back(*first);
   }
   if (asked.empty() || !side_degrees(request, Side::encoder).empty()) return Done{};
-  std::string text;
-  for (const auto& pin : asked) text += (text.empty() ? "" : " and ") + pin.text();
+  std::vector<std::string> texts;
+  for (const auto& pin : asked) texts.push_back(pin.text());
+  const std::string text = joined_by_and(texts);
   AutoLayoutRequest free = request;
   free.pins.clear();
   return none(text + " leave no degrees that all encoders and projectors have on nodes of " +
@@ -211,8 +213,9 @@ Status check_room(const AutoLayoutRequest& request, const std::vector<NumberPin>
   const bool phases = allows_colocated(request);
   const std::int32_t least = phases ? colocated : apart;
   if (least <= devices) return Done{};
-  std::string text;
-  for (const auto& own : pins) text += (text.empty() ? "" : " and ") + own.text();
+  std::vector<std::string> texts;
+  for (const auto& own : pins) texts.push_back(own.text());
+  const std::string text = joined_by_and(texts);
   const auto largest = std::max_element(
       pins.begin(), pins.end(), [](const auto& a, const auto& b) { return a.number < b.number; });
   const std::int32_t smaller =

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/vocabulary/index.hpp"
+#include "runtime/vocabulary/joined.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/layout/layout_degrees.hpp"
@@ -87,9 +88,9 @@ class ReplicaSearch {
   }
 
   Error reason() const {
-    std::string numbers;
-    for (const auto& pin : number_pins(request_))
-      numbers += (numbers.empty() ? "" : " and ") + pin.text();
+    std::vector<std::string> texts;
+    for (const auto& pin : number_pins(request_)) texts.push_back(pin.text());
+    const std::string numbers = joined_by_and(texts);
     const auto none = [](std::string message, std::string where, std::string fix) {
       return Error{Errc::infeasible, std::move(message), std::move(where), std::move(fix)};
     };

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "runtime/vocabulary/joined.hpp"
 #include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/relayout.hpp"
 
@@ -53,13 +54,13 @@ std::pair<std::size_t, std::string> choose(const ChangingJob& job,
   const auto lost = [&](std::size_t i) {
     return std::to_string(std::lround(lost_samples(outlooks[i], fastest, job.quiet_ms)));
   };
-  std::string others;
+  std::vector<std::string> others;
   for (std::size_t i = 0; i < outlooks.size(); ++i)
-    if (i != chosen) others += (others.empty() ? "" : " and ") + lost(i);
+    if (i != chosen) others.push_back(lost(i));
   return {chosen, "of " + std::to_string(outlooks.size()) +
                       " layouts the one that is predicted to lose the fewest samples in the " +
                       quiet_text(job.quiet_ms) + " until nodes change again: " + lost(chosen) +
-                      " instead of " + others};
+                      " instead of " + joined_by_and(others)};
 }
 
 Result<Candidate> weighed(const ChangingJob& job, Relayout layout) {

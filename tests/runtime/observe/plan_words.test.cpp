@@ -11,6 +11,10 @@ namespace {
 TEST_CASE("a layout is told by its pipelines, or by the replicas of its groups", "[observe]") {
   auto plan = testing::example_plan();
   CHECK(layout_words(plan) == "2 pipelines of 3 and 2 stages");
+  plan.pipelines.push_back(plan.pipelines[1]);
+  plan.replicas.resize(6);
+  CHECK(layout_words(plan) == "3 pipelines of 3, 2 and 2 stages");
+  plan = testing::example_plan();
   // The second pipeline's replicas join the first one: all are planned together.
   plan.pipelines = {{{ReplicaId{0}, ReplicaId{1}, ReplicaId{2}, ReplicaId{3}}}};
   for (auto& replica : plan.replicas) replica.pipeline = PipelineId{0};
