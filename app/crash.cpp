@@ -9,6 +9,7 @@
 #include <exception>
 #include <string>
 
+#include "runtime/vocabulary/first_line.hpp"
 #include "transport/registry.hpp"
 
 namespace troupe::app {
@@ -49,8 +50,8 @@ void on_terminate() {
   } catch (...) {
     what = "an exception of unknown type";
   }
-  write_all("troupe: defect in process " + std::to_string(getpid()) + ": " +
-            what.substr(0, what.find('\n')) + kFix);
+  write_all("troupe: defect in process " + std::to_string(getpid()) + ": " + first_line(what) +
+            kFix);
   std::abort();
 }
 

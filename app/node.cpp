@@ -39,6 +39,7 @@
 #include "engine/setup/source_nodes.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 #include "transport/registry.hpp"
 
 namespace troupe::app {
@@ -229,7 +230,6 @@ constexpr std::chrono::milliseconds kBeforeNext{300};
 /// terminal with the head, which says what it told its nodes.
 void say_how(const JobEnd& how, const NodeResources& resources, const Options& options) {
   const NodeId node = resources.node;
-  const std::string first_line = how.message.substr(0, how.message.find('\n'));
   if (how.exit_code == 0) tell(options, name_of(node) + ": the job is done");
   if (!how.was_told && !how.message.empty()) std::cerr << "troupe: " + how.message + "\n";
   if (how.was_told && !how.message.empty() && options.parent == 0) {
@@ -237,7 +237,8 @@ void say_how(const JobEnd& how, const NodeResources& resources, const Options& o
     // Where the port is any free one, the next head has another.
     const auto door = parse_host_port(resources.setup.job.cluster.listen);
     const bool stays = door.ok() && door.value().port != 0;
-    std::cerr << name_of(node) + (how.again > 0 ? " begins again: " : " ends: ") + first_line +
+    std::cerr << name_of(node) + (how.again > 0 ? " begins again: " : " ends: ") +
+                     first_line(how.message) +
                      (!is_saved ? "\n"
                       : stays   ? "; this command joins it again\n"
                                 : "; it can be joined again where it listens then\n");

@@ -13,6 +13,7 @@
 #include "app/near_miss.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 
 namespace troupe::app {
 
@@ -69,9 +70,8 @@ int run(int count, char** words) {
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return root.exit(e);
     // CLI11 lists what it expected over several lines; one is enough with the fix below it.
-    const std::string what = e.what();
-    return report(explain_refusal(root, {words + 1, words + count}, what.substr(0, what.find('\n')),
-                                  is_value_wrong(e)));
+    return report(
+        explain_refusal(root, {words + 1, words + count}, first_line(e.what()), is_value_wrong(e)));
   }
   return said_all() ? commands.exit_code : report(cannot_write());
 }

@@ -29,6 +29,7 @@
 #include "engine/profiling/this_machine.hpp"
 #include "engine/run/continued_run.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 
 namespace troupe::app {
 
@@ -147,7 +148,7 @@ void end_observing(caf::actor_system& system, const ObservingHubActor& hub, cons
   caf::scoped_actor self(system);
   if (how.again == 0)
     self->request(hub, kLeaveTimeOfListeners, over_atom::value, how.exit_code,
-                  how.message.substr(0, how.message.find('\n')))
+                  first_line(how.message))
         .receive([](over_atom) {}, [](const caf::error&) {});
   system.registry().erase(kObservingHub);
   self->send_exit(hub, caf::exit_reason::user_shutdown);
@@ -173,7 +174,7 @@ std::vector<std::string> words_to_begin_again(const std::filesystem::path& run_d
           "--again",
           std::to_string(how.again),
           "--because",
-          how.message.substr(0, how.message.find('\n')),
+          first_line(how.message),
           "cluster.listen=" + address.text()};
 }
 

@@ -3,12 +3,13 @@
 #include <new>
 
 #include "engine/execution/executor.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 
 namespace troupe::actors {
 
 Error describe_exception(const std::string& who, const std::exception_ptr& exception) {
   const auto error = [&](const std::string& what, const std::string& fix) {
-    return Error{Errc::internal, who + " stopped: " + what.substr(0, what.find('\n')), {}, fix};
+    return Error{Errc::internal, who + " stopped: " + first_line(what), {}, fix};
   };
   const std::string report = "a defect: please report it with the job file and the log";
   try {

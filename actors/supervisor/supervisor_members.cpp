@@ -14,6 +14,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 
 namespace troupe::actors {
 
@@ -83,12 +84,10 @@ std::variant<NodeWelcome, caf::error> take_in(Self self, const NodeHello& hello,
     return caf::make_error(caf::sec::runtime_error, std::string("the job begins again"),
                            std::string());
   if (state.job.is_over() || state.job.is_stopping())
-    return refuse(
-        self, hello,
-        "the job ends: " + (state.job.is_stopping()
-                                ? state.stopping.what
-                                : state.how.message.substr(0, state.how.message.find('\n'))),
-        "start the job again, and then its nodes");
+    return refuse(self, hello,
+                  "the job ends: " + (state.job.is_stopping() ? state.stopping.what
+                                                              : first_line(state.how.message)),
+                  "start the job again, and then its nodes");
   const auto id = state.job.members.free_place(hello.wanted_node,
                                                state.resources->setup.job.cluster.local_nodes);
   if (!id && hello.wanted_node < 0)

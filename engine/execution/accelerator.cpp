@@ -17,11 +17,8 @@ namespace {
 
 constexpr std::chrono::microseconds kLook{20};
 
-/// With LibTorch's words, without where in LibTorch it was.
 Error failure(const std::exception& thrown) {
-  const auto* error = dynamic_cast<const c10::Error*>(&thrown);
-  const std::string words = error != nullptr ? error->what_without_backtrace() : thrown.what();
-  return {Errc::internal, "the device failed: " + words.substr(0, words.find('\n')), {}, {}};
+  return {Errc::internal, "the device failed: " + words_of(thrown), {}, {}};
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdint>
 
+#include "runtime/vocabulary/first_line.hpp"
+
 namespace troupe::engine {
 
 bool is_device_lost(const std::exception& thrown) {
@@ -17,6 +19,11 @@ bool is_device_lost(const std::exception& thrown) {
   constexpr std::array<std::int32_t, 17> kLost{46,  214, 220, 226, 700, 702, 710, 714, 715,
                                                716, 717, 718, 719, 721, 810, 911, 999};
   return std::find(kLost.begin(), kLost.end(), error->get_error_code()) != kLost.end();
+}
+
+std::string words_of(const std::exception& thrown) {
+  const auto* error = dynamic_cast<const c10::Error*>(&thrown);
+  return first_line(error != nullptr ? error->what_without_backtrace() : thrown.what());
 }
 
 }  // namespace troupe::engine

@@ -1,10 +1,11 @@
-// What the errors of a device, as LibTorch throws them, say of the device itself.
+// What the errors of a device, as LibTorch throws them, say, and what of the device itself.
 //
 // Pure.
 
 #pragma once
 
 #include <exception>
+#include <string>
 
 namespace troupe::engine {
 
@@ -19,5 +20,8 @@ inline constexpr const char* kDeviceFix =
 /// Numbers are those of `cudaError_t` (driver_types.h), for which CUDA says that the process has to
 /// end. A wrong launch or too little memory is none of them.
 bool is_device_lost(const std::exception& thrown);
+
+/// The first line of what it says: without where in LibTorch it was thrown.
+std::string words_of(const std::exception& thrown);
 
 }  // namespace troupe::engine

@@ -4,13 +4,14 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/Exception.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <exception>
 #include <utility>
+
+#include "engine/execution/device_errors.hpp"
 
 namespace troupe::engine {
 
@@ -29,9 +30,7 @@ at::ScalarType type_of(Scalar scalar) {
 }
 
 Error failure(Errc code, const std::string& what, const std::exception& thrown) {
-  const auto* error = dynamic_cast<const c10::Error*>(&thrown);
-  const std::string words = error != nullptr ? error->what_without_backtrace() : thrown.what();
-  return {code, what + ": " + words.substr(0, words.find('\n')), {}, {}};
+  return {code, what + ": " + words_of(thrown), {}, {}};
 }
 
 /// Runs `call`; what it throws as an error.

@@ -10,13 +10,11 @@
 #include <utility>
 
 #include "engine/execution/device_errors.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-/// An error has one line.
-std::string first_line(const std::string& words) { return words.substr(0, words.find('\n')); }
 
 /// LibTorch says it in words alone.
 bool is_about_memory(const std::string& what) {

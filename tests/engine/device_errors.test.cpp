@@ -31,5 +31,13 @@ TEST_CASE("a device is lost by errors that stay, and by its hardware", "[engine]
   CHECK_FALSE(is_device_lost(std::bad_alloc()));
 }
 
+TEST_CASE("what a device's library says is told without where in it that was", "[engine][errors]") {
+  CHECK(words_of(cuda_error(700)) == "CUDA error: of number 700");
+  const c10::Error long_one(c10::SourceLocation{"launch", "kernel.cu", 1},
+                            "no room\nCompile with debugging");
+  CHECK(words_of(long_one) == "no room");
+  CHECK(words_of(std::runtime_error("of another library\nmore")) == "of another library");
+}
+
 }  // namespace
 }  // namespace troupe::engine
