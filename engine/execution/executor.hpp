@@ -132,6 +132,7 @@ class Executor : private Viewer {
   bool wants(ModuleId module, observers::Kind kind) const override;
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;
   std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
+  std::vector<std::string> ids_of(const Action* action) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
   LongWork long_work(const Action* action) const;

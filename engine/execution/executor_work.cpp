@@ -17,66 +17,6 @@ namespace troupe::engine {
 
 using transport::TagKind;
 
-namespace {
-
-/// So many samples of a part are named where a stage throws.
-constexpr std::size_t kNamedSamplesMax = 3;
-
-constexpr const char* kNeverReturns = "the work does not return";
-
-}  // namespace
-
-/// What a stage has thrown (the first line), and where: stages may be a user's.
-Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
-  if (fix.empty())
-    fix =
-        "where a plug-in computes there, correct it; else it is a defect: please report it with "
-        "the job file and the log";
-  std::string message = thrown.substr(0, thrown.find('\n')) + ", in step " +
-                        std::to_string(iteration_->step) + " on device " +
-                        std::to_string(options_.device.index());
-  if (action != nullptr) message += ", " + std::string(to_string(action->kind));
-  if (action == nullptr || !action->microbatch.valid() || !action->stage.valid())
-    return {Errc::internal, message, {}, std::move(fix)};
-  message += " of stage " + std::to_string(action->stage.index()) + " (";
-  for (const LayerRun& run : plan_.at(action->stage).runs)
-    message += (message.back() == '(' ? "" : ", ") + plan_.model.at(run.module).name + " layers " +
-               std::to_string(run.layers.begin) + " to " + std::to_string(run.layers.end - 1);
-  message += ") for samples";
-  const auto& part =
-      samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part);
-  for (std::size_t i = 0; i < std::min(part.size(), kNamedSamplesMax); ++i)
-    message += " '" + iteration_->sample(part[i]).id + "'";
-  if (part.size() > kNamedSamplesMax)
-    message += " and " + std::to_string(part.size() - kNamedSamplesMax) + " others";
-  message += " of microbatch " + std::to_string(action->microbatch.index());
-  return {Errc::internal, message, {}, std::move(fix)};
-}
-
-/// What an action is whose work does not return, should nobody wait for it any longer.
-LongWork Executor::long_work(const Action* action) const {
-  LongWork work{options_.device};
-  work.work = failed_work(
-      action, kNeverReturns,
-      describe(action, kNeverReturns,
-               "look what a stage waits for or loops in there (`troupe check JOB` tries each stage "
-               "alone), or at the device; raise train.stall_timeout_s where it may take so long"));
-  work.work.error.code = Errc::timed_out;
-  return work;
-}
-
-FailedWork Executor::failed_work(const Action* action, const std::string& thrown,
-                                 Error error) const {
-  FailedWork failed{iteration_->step, options_.epoch_number};
-  failed.thrown = thrown.substr(0, thrown.find('\n'));
-  failed.error = std::move(error);
-  if (action == nullptr || !action->microbatch.valid() || !action->stage.valid()) return failed;
-  for (const std::int32_t unit :
-       samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part))
-    failed.samples.push_back(iteration_->sample(unit).id);
-  return failed;
-}
-
 bool Executor::wants(ModuleId module, observers::Kind kind) const {
   return options_.audience->wants(iteration_->step, plan_.model.at(module).name, kind);
 }
@@ -99,16 +39,15 @@ std::shared_ptr<const observers::Observed> Executor::observed(const Action& acti
   seen->microbatch = static_cast<std::int32_t>(action.microbatch.index());
   seen->part = static_cast<std::int32_t>(action.part.index());
   const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
-  const auto id_of = [&](std::int32_t unit) { return iteration_->sample(unit).id; };
   if (shown.kind == observers::Kind::losses) {
-    for (const auto sample : part) seen->ids.push_back(id_of(sample));
+    seen->ids = ids_of(&action);
     seen->rows.assign(part.size(), 1);
     seen->first_rows.assign(part.size(), 0);
     seen->width = 1;
   } else {
     for (const RowSpan& span :
          row_spans(plan_.model, shown.module, RowKind::output, units_->shapes(), part)) {
-      seen->ids.push_back(id_of(span.sample));
+      seen->ids.push_back(iteration_->sample(span.sample).id);
       seen->rows.push_back(span.rows);
       seen->first_rows.push_back(units_->rows_before(span.sample));
     }

@@ -1,0 +1,79 @@
+// What is told of work that failed, or that does not return: where it was and of which samples.
+
+#include <string>
+#include <utility>
+
+#include "engine/execution/executor.hpp"
+#include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/joined.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// So many samples of a part are named where a stage throws.
+constexpr std::size_t kNamedSamplesMax = 3;
+
+constexpr const char* kNeverReturns = "the work does not return";
+
+/// Whether an action is work of a stage on a part.
+bool has_part(const Action* action) {
+  return action != nullptr && action->microbatch.valid() && action->stage.valid();
+}
+
+}  // namespace
+
+/// The samples that an action works on; none: it is work for no one part.
+std::vector<std::string> Executor::ids_of(const Action* action) const {
+  std::vector<std::string> ids;
+  if (!has_part(action)) return ids;
+  for (const std::int32_t unit :
+       samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part))
+    ids.push_back(iteration_->sample(unit).id);
+  return ids;
+}
+
+/// What a stage has thrown (the first line), and where: stages may be a user's.
+Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
+  if (fix.empty())
+    fix =
+        "where a plug-in computes there, correct it; else it is a defect: please report it with "
+        "the job file and the log";
+  std::string message = first_line(thrown) + ", in step " + std::to_string(iteration_->step) +
+                        " on device " + std::to_string(options_.device.index());
+  if (action != nullptr) message += ", " + std::string(to_string(action->kind));
+  if (!has_part(action)) return {Errc::internal, message, {}, std::move(fix)};
+  std::vector<std::string> layers, samples;
+  for (const LayerRun& run : plan_.at(action->stage).runs)
+    layers.push_back(plan_.model.at(run.module).name + " layers " +
+                     std::to_string(run.layers.begin) + " to " +
+                     std::to_string(run.layers.end - 1));
+  for (const std::string& id : ids_of(action)) samples.push_back("'" + id + "'");
+  message += " of stage " + std::to_string(action->stage.index()) + " (" + joined(layers) + ")" +
+             (samples.empty() ? "" : " for samples " + joined_up_to(kNamedSamplesMax, samples)) +
+             " of microbatch " + std::to_string(action->microbatch.index());
+  return {Errc::internal, message, {}, std::move(fix)};
+}
+
+/// What an action is whose work does not return, should nobody wait for it any longer.
+LongWork Executor::long_work(const Action* action) const {
+  LongWork work{options_.device};
+  work.work = failed_work(
+      action, kNeverReturns,
+      describe(action, kNeverReturns,
+               "look what a stage waits for or loops in there (`troupe check JOB` tries each stage "
+               "alone), or at the device; raise train.stall_timeout_s where it may take so long"));
+  work.work.error.code = Errc::timed_out;
+  return work;
+}
+
+FailedWork Executor::failed_work(const Action* action, const std::string& thrown,
+                                 Error error) const {
+  FailedWork failed{iteration_->step, options_.epoch_number};
+  failed.thrown = first_line(thrown);
+  failed.error = std::move(error);
+  failed.samples = ids_of(action);
+  return failed;
+}
+
+}  // namespace troupe::engine
