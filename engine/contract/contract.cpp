@@ -78,6 +78,13 @@ class Check {
     verdict_.breaches.push_back({promise_, found, fix});
   }
 
+  /// Whether no bytes count as held any more.
+  bool nothing_left(const StageOutcome& outcome, const std::string& when, const std::string& fix) {
+    if (outcome.left == Bytes{}) return true;
+    breach(std::to_string(outcome.left.count()) + " bytes count as held " + when, fix);
+    return false;
+  }
+
   std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how) {
     return round(stage, how, inputs_);
   }
@@ -112,9 +119,7 @@ class Check {
     if (const auto split = round(*stage_, {.is_split = true})) {
       same(first, *split, "input gradients, then weight gradients: what they give",
            "weight gradients that are put off (kernels/deferred_gradients.hpp)");
-      if (split->left != Bytes{})
-        breach(std::to_string(split->left.count()) + " bytes count as held at the end",
-               "`activations`");
+      nothing_left(*split, "at the end", "`activations`");
     }
     kept();
   }
@@ -130,9 +135,7 @@ class Check {
   void abandon(const StageOutcome& first) {
     begin("abandon");
     if (const auto dropped = round(*stage_, {.is_forward_only = true})) {
-      if (dropped->left != Bytes{})
-        breach(std::to_string(dropped->left.count()) + " bytes count as held behind `abandon`",
-               "`abandon` and `activations`");
+      nothing_left(*dropped, "behind `abandon`", "`abandon` and `activations`");
       if (const auto again = round(*stage_, {}))
         same(first, *again, "a round behind one that was given up", "what `abandon` leaves");
     }
@@ -145,9 +148,7 @@ class Check {
     if (const auto away = round(*stage_, {.is_offloaded = true})) {
       same(first, *away, "what parts keep in host memory until their backward: what they give",
            "`offload` and `fetch`");
-      if (away->left != Bytes{})
-        breach(std::to_string(away->left.count()) + " bytes count as held at the end",
-               "`fetch` and `activations`");
+      nothing_left(*away, "at the end", "`fetch` and `activations`");
     }
     kept();
   }
@@ -160,9 +161,7 @@ class Check {
       {
         const auto outcome = round(*stage_, {});
         if (!outcome) return;
-        if (outcome->left != Bytes{})
-          return breach(std::to_string(outcome->left.count()) + " bytes count as held at the end",
-                        "`activations`");
+        if (!nothing_left(*outcome, "at the end", "`activations`")) return;
       }
       stage_->abandon();
       at::empty({1});  // The count comes with an allocation.

@@ -217,7 +217,7 @@ void Executor::complete(const InFlight& done) {
 
 /// After a computation: what was allocated for it is there.
 Status Executor::check_memory(const InFlight& done) const {
-  if (!done.outcome->activations) return Done{};
+  if (!done.outcome->activations || !options_.memory.is_given()) return Done{};
   return check_promise(options_.memory, *done.outcome->activations + mailbox_.held(),
                        "in step " + std::to_string(iteration_->step) + " on device " +
                            std::to_string(options_.device.index()));

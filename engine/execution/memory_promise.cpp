@@ -25,7 +25,7 @@ Bytes promised_by(const job::Cluster& cluster) {
 
 MemoryPromise memory_promise(const job::Job& job, const ParallelPlan& plan, DeviceId device) {
   MemoryPromise promise{promised_by(job.cluster), {}};
-  if (promise.device <= Bytes{}) return promise;
+  if (!promise.is_given()) return promise;
   scheduler::PredictionOptions options;
   options.dtype = job.train.dtype;
   const auto of_stages = scheduler::stage_state_bytes(plan, options);
@@ -39,8 +39,7 @@ MemoryPromise memory_promise(const job::Job& job, const ParallelPlan& plan, Devi
 
 Status check_promise(const MemoryPromise& promise, Bytes activations, const std::string& where) {
   const double held = static_cast<double>((promise.state + activations).count());
-  if (promise.device <= Bytes{} ||
-      held <= kPromiseSlack * static_cast<double>(promise.device.count()))
+  if (!promise.is_given() || held <= kPromiseSlack * static_cast<double>(promise.device.count()))
     return Done{};
   return Error{Errc::infeasible,
                "activations take " + text_of(activations) + " " + where + ", beside " +
@@ -54,7 +53,7 @@ Status check_promise(const MemoryPromise& promise, Bytes activations, const std:
 }
 
 std::string promise_words(const MemoryPromise& promise) {
-  if (promise.device <= Bytes{}) return "";
+  if (!promise.is_given()) return "";
   return " (by its plan a device has " + text_of(promise.device) + ", of which " +
          text_of(promise.state) + " are parameters, gradients and optimizer)";
 }

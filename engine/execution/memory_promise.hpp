@@ -14,6 +14,8 @@ namespace troupe::engine {
 struct MemoryPromise {
   Bytes device;  ///< What it may use (`cluster.device_memory_gib`); 0: nobody said.
   Bytes state;   ///< Of it parameters, gradients and optimizer, by the plan.
+
+  bool is_given() const { return device > Bytes{}; }
 };
 
 /// Of one device of a layout. Pure.
