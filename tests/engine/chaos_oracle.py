@@ -9,6 +9,8 @@ Where gradients are ill-conditioned it grows so fast that even runs which nothin
 20 steps. A window beyond 1e-10 is therefore trained twice more, undisturbed, on two other layouts: it may be ten times as far
 from the reference as these two are from each other, the measure of the whole run. How many there were is told, and of more
 than one in five (or more than one, where there are fewer) rounding is no excuse.
+
+It takes longer than the job: 22 minutes behind the 12 of 200 events, on two cores.
 """
 
 import json
