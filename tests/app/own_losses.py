@@ -25,6 +25,11 @@ def expect_equal(ours, theirs):
     expect(worst < 1e-10, f"the losses of the layers differ by {worst}")
 
 
+def its_layers_keep_what_stages_promise(bench):
+    """Their backward among it: a wrong one trains alike on every layout, and with `--reference`, too."""
+    bench.keeps_its_promises()
+
+
 def two_stages_train_what_one_process_does(bench):
     ran(bench.job("two-stages"))
     bench.equal(bench.reference(), "two-stages")
@@ -68,7 +73,7 @@ def a_frozen_module_shows_it_and_trains_nothing(bench):
     expect_equal(bench.losses("frozen"), bench.losses("reference-frozen"))
 
 
-CASES = [two_stages_train_what_one_process_does, the_plans_own_reference_has_its_bits, it_counts,
+CASES = [its_layers_keep_what_stages_promise, two_stages_train_what_one_process_does, the_plans_own_reference_has_its_bits, it_counts,
          a_killed_node_and_a_restart_change_nothing, a_frozen_module_shows_it_and_trains_nothing]
 
 if __name__ == "__main__":

@@ -94,6 +94,13 @@ class Bench:
         kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
         expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
 
+    def keeps_its_promises(self):
+        """`troupe check` of the example's job: each stage is tried to the last promise, and breaks none."""
+        stages = json.loads(ran([self.binary, "check", *self.words(), "--json"]))["stages"]
+        expect({stage["stage"].partition(" ")[0] for stage in stages} == {"vision", "audio", "llm"}, f"{stages}")
+        for stage in stages:
+            expect({"gradients", "moved"} <= set(stage["kept"]) and not stage["breaches"] and not stage["not_tried"], f"{stage}")
+
     def own_source(self):
         """Of a job file for one node."""
         return f'json = "{self.folder}/data/samples.json"'

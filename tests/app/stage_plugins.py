@@ -193,6 +193,10 @@ def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(be
     bench.survives("sentry")
 
 
+def the_example_keeps_what_stages_promise(bench):
+    bench.keeps_its_promises()
+
+
 def the_example_names_what_is_no_number(bench):
     done = subprocess.run(bench.job("wild", "train.dtype=fp32", "optimizer.lr=1000", "optimizer.weight_decay=1000", "optimizer.warmup_steps=0"),
                           capture_output=True, text=True, timeout=120)
@@ -311,8 +315,8 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
     expect("not finite: " in ran([folder / "test.sh", bench.prefix]), "it does not show what it says")
 
 
-CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_names_what_is_no_number,
-         a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
+CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_keeps_what_stages_promise,
+         the_example_names_what_is_no_number, a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
