@@ -114,7 +114,7 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
   if (!job.ok()) return job.error();
   auto policies = chosen_policies(arguments.policy);  // Its plug-ins are loaded now.
   if (!policies.ok()) return policies.error();
-  const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
+  const EndOnStalledRead reads(job.value().job);
   auto prepared = engine::prepare(job.value().job);
   if (!prepared.ok()) return prepared.error();
   auto& setup = prepared.value();

@@ -12,7 +12,7 @@ namespace troupe::app {
 Result<OpenedData> open_data(const JobArguments& arguments) {
   auto loaded = load_job_in_time(arguments.file, arguments.all());
   if (!loaded.ok()) return std::move(loaded).error();
-  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
+  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job);
   auto setup = engine::prepare(loaded.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto dataset = data::Dataset::open(setup.value().data);

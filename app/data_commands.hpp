@@ -38,7 +38,8 @@ struct AuditOptions {
 };
 
 /// A job's data set, opened, and everything that says how samples are prepared. While it is there a
-/// file that cannot be read ends the process (`data.read_timeout_s`).
+/// file that cannot be read ends the process (`data.read_timeout_s`), and so does a format's
+/// function that does not return (`train.stall_timeout_s`).
 struct OpenedData {
   std::unique_ptr<EndOnStalledRead> reads;
   engine::JobSetup setup;

@@ -194,7 +194,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   auto setup = engine::prepare(job.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto planning = std::make_unique<Planning>();
-  planning->reads = std::make_unique<EndOnStalledRead>(job.value().job.data.read_timeout_s);
+  planning->reads = std::make_unique<EndOnStalledRead>(job.value().job);
   planning->setup = std::move(setup).value();
   planning->warnings = warnings_of(job.value(), planning->setup, elsewhere.has_value());
   auto profile = elsewhere ? Result<scheduler::Profile>(engine::computed_profile(

@@ -51,7 +51,8 @@ Result<PlannedCluster> parse_cluster(const std::string& text);
 Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool with_data);
 
 /// A job ready to be planned. Not movable, because the request points at the model. While it is
-/// there a file of its data that cannot be read ends the process (`data.read_timeout_s`).
+/// there a file of its data that cannot be read ends the process (`data.read_timeout_s`), and so
+/// does a function of a plug-in that does not return (`train.stall_timeout_s`).
 struct Planning {
   std::unique_ptr<EndOnStalledRead> reads;
   engine::JobSetup setup;

@@ -62,7 +62,7 @@ Result<engine::ObtainedProfile> obtain(const engine::JobSetup& setup,
 Result<ProfileFindings> find_out(const ProfileArguments& arguments) {
   const auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return job.error();
-  const EndOnStalledRead reads(job.value().job.data.read_timeout_s);
+  const EndOnStalledRead reads(job.value().job);
   auto setup = engine::prepare(job.value().job);
   if (!setup.ok()) return std::move(setup).error();
   auto obtained = obtain(setup.value(), arguments);

@@ -1,8 +1,8 @@
 #include "app/stalled_read.hpp"
 
-#include <chrono>
 #include <utility>
 
+#include "actors/node/call_watch.hpp"
 #include "actors/node/read_watch.hpp"
 #include "app/signals.hpp"
 #include "app/terminal.hpp"
@@ -11,24 +11,35 @@ namespace troupe::app {
 
 namespace {
 
+using Time = std::chrono::steady_clock::time_point;
+
 constexpr std::chrono::milliseconds kLookInterval{50};
+
+StallWatcher::Look look_at_reads(double timeout_s, const std::string& setting) {
+  return [timeout_s, reads = actors::ReadWatch(setting)](Time now) mutable {
+    return reads.pass(now, timeout_s, files::oldest_read());
+  };
+}
+
+[[noreturn]] void end_process(const Error& error) {
+  leave_at_latest(exit_code(error), kLastWordsTime);  // Nobody may read this.
+  leave(report(error));
+}
 
 }  // namespace
 
-EndOnStalledRead::EndOnStalledRead(double timeout_s, std::string setting)
-    : watcher_([this, timeout_s, setting = std::move(setting)] {
-        actors::ReadWatch reads(setting);
+StallWatcher::StallWatcher(Look look, std::function<void(const Error&)> tell)
+    : watcher_([this, look = std::move(look), tell = std::move(tell)] {
         std::unique_lock lock(mutex_);
-        while (!is_over_.wait_for(lock, kLookInterval, [this] { return done_; }))
-          if (auto fine =
-                  reads.pass(std::chrono::steady_clock::now(), timeout_s, files::oldest_read());
-              !fine.ok()) {
-            leave_at_latest(exit_code(fine.error()), kLastWordsTime);  // Nobody may read this.
-            leave(report(fine.error()));
-          }
+        while (!is_over_.wait_for(lock, kLookInterval, [this] { return done_; })) {
+          const Status fine = look(std::chrono::steady_clock::now());
+          if (fine.ok()) continue;
+          lock.unlock();
+          return tell(fine.error());
+        }
       }) {}
 
-EndOnStalledRead::~EndOnStalledRead() {
+StallWatcher::~StallWatcher() {
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
@@ -36,5 +47,23 @@ EndOnStalledRead::~EndOnStalledRead() {
   is_over_.notify_one();
   watcher_.join();
 }
+
+StallWatcher::Look look_at_calls(double timeout_s) {
+  return [timeout_s, calls = actors::CallWatch()](Time now) mutable {
+    return calls.pass(now, timeout_s, plugins::oldest_user_call());
+  };
+}
+
+EndOnStalledRead::EndOnStalledRead(double timeout_s, const std::string& setting)
+    : watcher_(look_at_reads(timeout_s, setting), end_process) {}
+
+EndOnStalledRead::EndOnStalledRead(const job::Job& job)
+    : watcher_(
+          [reads = look_at_reads(job.data.read_timeout_s, "data.read_timeout_s"),
+           calls = look_at_calls(job.train.stall_timeout_s)](Time now) -> Status {
+            if (auto fine = reads(now); !fine.ok()) return fine;
+            return calls(now);
+          },
+          end_process) {}
 
 }  // namespace troupe::app

@@ -1,31 +1,54 @@
-// The end of a process whose files cannot be read: its data, a checkpoint, saved weights. Node
-// processes of a job have the supervisor for that (`actors/node/read_watch.hpp`); this is for the
-// head before it starts them, for references, and for every command that looks into the data of a
-// job.
+// The end of a process whose files cannot be read (its data, a checkpoint, saved weights), or that
+// is in a function of a plug-in which does not return. Node processes of a job have the supervisor
+// for that (`actors/node/read_watch.hpp`, `call_watch.hpp`); this is for the head, for references,
+// and for every command that looks into the data of a job or plans it.
 
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "runtime/job/job.hpp"
+#include "runtime/vocabulary/result.hpp"
+
 namespace troupe::app {
 
-/// While this lives, ends the process with an error that names the file once one has been waited
-/// for longer than `timeout_s`. `setting`: where that time is from.
-class EndOnStalledRead {
+/// Looks at the time while this lives, on a thread of its own. The first error of `look` goes to
+/// `tell`, on that thread; then it looks no more.
+class StallWatcher {
  public:
-  explicit EndOnStalledRead(double timeout_s, std::string setting = "data.read_timeout_s");
-  ~EndOnStalledRead();
-  EndOnStalledRead(const EndOnStalledRead&) = delete;
-  EndOnStalledRead& operator=(const EndOnStalledRead&) = delete;
+  using Look = std::function<Status(std::chrono::steady_clock::time_point now)>;
+
+  StallWatcher(Look look, std::function<void(const Error&)> tell);
+  ~StallWatcher();
+  StallWatcher(const StallWatcher&) = delete;
+  StallWatcher& operator=(const StallWatcher&) = delete;
 
  private:
   std::mutex mutex_;
   std::condition_variable is_over_;
   bool done_ = false;
   std::thread watcher_;  // Last: it uses the others.
+};
+
+/// Looks for a function of a plug-in that has not returned for so long: `train.stall_timeout_s`.
+StallWatcher::Look look_at_calls(double timeout_s);
+
+/// While this lives, ends the process with an error that names the file once one has been waited
+/// for longer than `timeout_s`. `setting`: where that time is from.
+class EndOnStalledRead {
+ public:
+  explicit EndOnStalledRead(double timeout_s, const std::string& setting = "data.read_timeout_s");
+  /// For what a process does with a job: its `data.read_timeout_s`; and an error that names the
+  /// function ends the process where one of a plug-in has not returned for `train.stall_timeout_s`.
+  explicit EndOnStalledRead(const job::Job& job);
+
+ private:
+  StallWatcher watcher_;
 };
 
 }  // namespace troupe::app

@@ -197,7 +197,7 @@ int train(Options options) {
   if (!loaded.ok()) return report(loaded.error());
   if (!options.reference && !options.microbatches.empty())
     return report(usage_error("--microbatches goes with --reference", "add --reference"));
-  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job.data.read_timeout_s);
+  auto reads = std::make_unique<EndOnStalledRead>(loaded.value().job);
   auto lock = reserve(loaded.value().job);
   if (!lock.ok()) return report(lock.error());
   auto chosen = choose_checkpoint(loaded.value().job, options.wish);

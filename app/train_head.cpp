@@ -254,6 +254,16 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     const observe::Logger log = resources.logger;
     std::vector<std::string> modules;
     for (const auto& module : job.modules) modules.push_back(module.name);
+    // Who plans is held up where a function of a plug-in does not return: the scheduler, which
+    // others can do without at the end, or the supervisor itself.
+    const auto end_time =
+        std::chrono::ceil<std::chrono::milliseconds>(seconds(job.cluster.stop_timeout_s));
+    const StallWatcher calls(look_at_calls(job.train.stall_timeout_s),
+                             [log, actor, end_time](const Error& error) {
+                               log.warning(error.message);
+                               caf::anon_send(actor, failed_atom::value, error);
+                               leave_at_latest(exit_code(error), end_time + kLeaveTime);
+                             });
     const ObservingHubActor hub = system.spawn(observing_hub, job.job.name, std::move(modules),
                                                [log](const std::string& line) { log.info(line); });
     system.registry().put(kObservingHub, hub);

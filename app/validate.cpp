@@ -60,7 +60,7 @@ int report(const Options& options, const job::LoadedJob& loaded) {
 int validate(const Options& options) {
   auto reading = read_job_in_time(options.job.file, options.job.all());
   if (reading.ok()) {
-    const EndOnStalledRead reads(reading.loaded.job.data.read_timeout_s);
+    const EndOnStalledRead reads(reading.loaded.job);
     reading.problems = job_problems(reading.loaded, options.job.file);
     if (reading.ok()) return report(options, reading.loaded);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace troupe::actors {
 
@@ -30,6 +31,13 @@ bool Silence::pass(Time now, Duration limit) {
   if (last_look_ != Time{}) silent_ += std::min(now - last_look_, 2 * kLookInterval);
   last_look_ = now;
   return silent_ > limit;
+}
+
+bool OldestWait::pass(Time now, Duration limit, std::int64_t number) {
+  const bool over = silence_.pass(now, limit);
+  if (number != number_) silence_.heard(now);
+  const bool same = std::exchange(number_, number) == number;
+  return number != 0 && same && over;
 }
 
 std::string silent_for(double timeout_s) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 
 namespace troupe::actors {
@@ -56,6 +57,19 @@ class Silence {
   Time last_look_;
   Time last_heard_;
   Duration silent_{};
+};
+
+/// How long the oldest of what a process waits for has been that: of reads, say, which are counted
+/// from 1.
+class OldestWait {
+ public:
+  /// Time passes; `number`: of the oldest now, 0 where nothing is waited for. True where it has
+  /// been this one for longer than `limit`. Time counts as in `Silence`.
+  bool pass(Time now, Duration limit, std::int64_t number);
+
+ private:
+  std::int64_t number_ = 0;
+  Silence silence_;  ///< Its, since it was first seen to be the oldest.
 };
 
 /// What is said of a peer whose silence was longer than the tolerance.

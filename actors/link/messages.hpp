@@ -92,7 +92,8 @@ struct NodeWelcome {
   /// Of the job, from now on; the node reads the job file later, while it opens its data.
   double heartbeat_interval_s = 0;
   double heartbeat_timeout_s = 0;
-  double read_timeout_s = 0;  ///< Of `data`.
+  double read_timeout_s = 0;   ///< Of `data`.
+  double stall_timeout_s = 0;  ///< Of `train`.
   /// Absolute, on the head's machine: another head may be found there where it is shared.
   std::string run_folder = {};
   std::string run_id = {};  ///< By which another head of the run is told from other jobs' heads.
@@ -101,7 +102,7 @@ struct NodeWelcome {
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeWelcome& x) {
     return f(x.node, x.resolved_job, x.heartbeat_interval_s, x.heartbeat_timeout_s,
-             x.read_timeout_s, x.run_folder, x.run_id, x.incarnation);
+             x.read_timeout_s, x.stall_timeout_s, x.run_folder, x.run_id, x.incarnation);
   }
 };
 

@@ -27,11 +27,13 @@ void failed(Self self, const Error& error) {
   self->send(state.supervisor, failed_atom::value, state.welcome->node, error);
 }
 
-/// Notices a file that cannot be read, also while the data are opened: the supervisor, which gives
-/// that `cluster.join_timeout_s`, could not name it.
+/// Notices a file that cannot be read or a format that does not return, also while the data are
+/// opened: the supervisor, which gives that `cluster.join_timeout_s`, could not name it.
 void watch_reads(Self self, Time now) {
   auto& state = self->state;
   auto fine = state.reads.pass(now, state.welcome->read_timeout_s, files::oldest_read());
+  if (fine.ok())
+    fine = state.calls.pass(now, state.welcome->stall_timeout_s, plugins::oldest_user_call());
   if (!fine.ok()) failed(self, fine.error());
 }
 
@@ -214,9 +216,8 @@ void apply(Self self, const Configuration& configuration) {
 /// Devices of this node that work in the present layout.
 std::size_t working_devices(const NodeState& state) {
   const auto& devices = state.configuration.plan.devices;
-  return static_cast<std::size_t>(std::count_if(
-      devices.begin(), devices.end(),
-      [&](const DeviceSlot& device) { return device.node == state.resources->node; }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      devices, [&](const DeviceSlot& device) { return device.node == state.resources->node; }));
 }
 
 void settle(Self self, EpochNumber epoch_number) {

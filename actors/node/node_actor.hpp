@@ -14,6 +14,7 @@
 
 #include "actors/link/heartbeat.hpp"
 #include "actors/link/protocol.hpp"
+#include "actors/node/call_watch.hpp"
 #include "actors/node/executor_actor.hpp"
 #include "actors/node/read_watch.hpp"
 #include "actors/node/work_watch.hpp"
@@ -79,6 +80,7 @@ struct NodeState {
   Pace pace;                              ///< Of its own signs of life.
   Silence silence;                        ///< The supervisor's.
   ReadWatch reads;                        ///< Of the data, once they are open.
+  CallWatch calls;                        ///< Of a format's function.
   WorkWatch long_work;                    ///< Of its devices.
   std::optional<JobEnd> own_fault;        ///< It could not open its data; it ends with this.
 

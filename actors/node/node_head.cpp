@@ -110,6 +110,7 @@ void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome
   state.welcome->heartbeat_interval_s = welcome.heartbeat_interval_s;
   state.welcome->heartbeat_timeout_s = welcome.heartbeat_timeout_s;
   state.welcome->read_timeout_s = welcome.read_timeout_s;
+  state.welcome->stall_timeout_s = welcome.stall_timeout_s;
   state.silence = {};
   if (state.start.on_head) state.start.on_head(state.supervisor, state.welcome->node);
 }

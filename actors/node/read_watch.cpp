@@ -5,12 +5,8 @@
 namespace troupe::actors {
 
 Status ReadWatch::pass(Time now, double timeout_s, const std::optional<files::FileRead>& oldest) {
-  const std::int64_t number = oldest ? oldest->number : 0;
-  const bool over = silence_.pass(now, seconds(timeout_s));
-  if (number != number_) silence_.heard(now);
-  const bool same = number == number_;
-  number_ = number;
-  if (!oldest || !same || !over) return Done{};
+  const bool over = wait_.pass(now, seconds(timeout_s), oldest ? oldest->number : 0);
+  if (!oldest || !over) return Done{};
   std::ostringstream text;
   text << oldest->file.string() << " could not be "
        << (oldest->use == files::FileUse::read ? "read" : "written") << " within " << timeout_s

@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,8 +26,7 @@ class ReadWatch {
 
  private:
   std::string setting_;
-  std::int64_t number_ = 0;  ///< Of the read that is watched.
-  Silence silence_;          ///< Its, since it was first seen to be the oldest.
+  OldestWait wait_;
 };
 
 }  // namespace troupe::actors

@@ -13,6 +13,7 @@
 #include "engine/profiling/profile_check.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/observe/stage_work.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "scheduler/layout/layout_request.hpp"
 
 namespace troupe::actors {
@@ -169,6 +170,12 @@ std::string why_stalled(const SupervisorState& state, const RunningStep& step, T
   return text.empty() ? "a slow device, or nodes that do not reach each other" : text;
 }
 
+/// What keeps the next step from its plan.
+std::string why_unplanned() {
+  const auto call = plugins::oldest_user_call();
+  return call ? call->function + ", which has not returned" : "its samples and its plan";
+}
+
 }  // namespace
 
 std::string stall_text(const SupervisorState& state, Time now) {
@@ -176,7 +183,7 @@ std::string stall_text(const SupervisorState& state, Time now) {
   const auto waited = std::chrono::duration<double>(now - state.last_finish).count();
   const std::string since = " for " + in_seconds(waited);
   if (state.job.loop.is_idle())
-    return "no step has run" + since + ": the next one waits for its samples and its plan";
+    return "no step has run" + since + ": the next one waits for " + why_unplanned();
   const RunningStep& step = state.job.loop.under_way().front();
   std::string devices;
   for (const DeviceId device : step.waiting_for)
@@ -339,6 +346,7 @@ NodeWelcome welcome_to(const SupervisorState& state, NodeId node) {
           job.cluster.heartbeat_interval_s,
           job.cluster.heartbeat_timeout_s,
           job.data.read_timeout_s,
+          job.train.stall_timeout_s,
           std::filesystem::absolute(job.job.run_dir, unknown).string(),
           state.resources->run_id,
           state.resources->incarnation};

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/named_list.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
@@ -112,7 +113,10 @@ Result<MicrobatchPlan> run_policy(std::string_view policy, std::span<const Workl
   if (auto fine = balancer::check_workloads(workloads); !fine.ok()) return fine.error();
   if (auto fine = balancer::check_group_count(options.microbatches, "microbatches"); !fine.ok())
     return fine.error();
-  auto plan = call_guarded(Errc::invalid_argument, [&] { return own->plan(workloads, options); });
+  auto plan = call_guarded(Errc::invalid_argument, [&] {
+    const plugins::CallingUser call("`plan` of policy '" + own->name + "'");
+    return own->plan(workloads, options);
+  });
   if (plan.ok()) plan = completed(std::move(plan).value(), workloads.size(), options);
   if (!plan.ok()) {
     Error fault = plan.error();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/named_list.hpp"
 
 namespace troupe::schedules {
@@ -35,6 +36,12 @@ Status register_schedule(OwnSchedule schedule) {
   if (!is_list_name(name))
     return blamed(name, "has no name for a job file", "use small letters, digits, `-` and `_`");
   if (!schedule.order) return blamed(name, "has no `order`", "set it");
+  // Here, because planners are pure.
+  schedule.order = [name, order = std::move(schedule.order)](
+                       const TaskGraph& graph, const std::vector<std::int32_t>& max_in_flight) {
+    const plugins::CallingUser call("`order` of schedule '" + name + "'");
+    return order(graph, max_in_flight);
+  };
   if (is_built_in(name) ||
       !added().add({name, std::make_shared<const OwnSchedule>(std::move(schedule))}))
     return blamed(name, "is there already", "choose another name, or register it once");

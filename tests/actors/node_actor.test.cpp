@@ -18,8 +18,8 @@ constexpr auto kPatience = std::chrono::seconds(60);
 /// A node that joins a fake supervisor and opens what it works with until `finish_opening`.
 class Fixture {
  public:
-  explicit Fixture(std::optional<Error> refusal = {}) {
-    seen_.welcome = {NodeId{2}, "the job", 0.05, 60, 60};
+  explicit Fixture(std::optional<Error> refusal = {}, double stall_timeout_s = 60) {
+    seen_.welcome = {NodeId{2}, "the job", 0.05, 60, 60, stall_timeout_s};
     seen_.refusal = std::move(refusal);
     // What a supervisor says to a node that cannot go on, it says to all.
     seen_.on_fault = [this](const Error& fault) { stop("node 2: " + fault.message); };
@@ -116,6 +116,19 @@ TEST_CASE("a node that cannot open its data tells the supervisor and ends with i
   const JobEnd how = fixture.how_it_ended();  // By the supervisor's answer.
   CHECK(how.exit_code == 3);
   CHECK(how.message == "x.json:1: no samples\n  fix: write some");
+}
+
+TEST_CASE("a node whose format does not return while it opens its data says which one",
+          "[actors][errors]") {
+  Fixture fixture({}, 0.3);
+  fixture.start();
+  fixture.wait_until_it_opens();
+  const plugins::CallingUser call("`read` of format 'mine' on list.txt");
+  const JobEnd how = fixture.how_it_ended();  // By the supervisor's answer.
+  CHECK(how.exit_code == 1);
+  CHECK(
+      how.message.starts_with("train.stall_timeout_s: `read` of format 'mine' on list.txt has "
+                              "not returned for 0.3 s\n"));
 }
 
 TEST_CASE("a signal ends a node that opens its data by way of the supervisor", "[actors]") {

@@ -32,7 +32,7 @@ class Waiting {
   explicit Waiting(double head_timeout_s, bool may_save = false, bool has_state = true,
                    std::int32_t local_nodes = 0, double silence_s = 60) {
     first_.welcome =
-        second_.welcome = {NodeId{2}, "the job", 0.05, silence_s, 60, "/shared/run", "5f0c", 2};
+        second_.welcome = {NodeId{2}, "the job", 0.05, silence_s, 60, 60, "/shared/run", "5f0c", 2};
     ++second_.welcome.incarnation;
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"

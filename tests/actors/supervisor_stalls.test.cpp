@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/plugins/user_calls.hpp"
 #include "tests/actors/head_fixture.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 
@@ -188,6 +189,40 @@ TEST_CASE("word of a step that takes very long names the work that does not retu
   CHECK(says(log, "step 1 has not ended for 30 s; it waits for the gradients of"));
   CHECK(says(log,
              std::string("All nodes answer: node 1 (host, pid 101): ") + kWork + " (40 s so far)"));
+}
+
+TEST_CASE("a function that plans and does not return is told, and no node blamed for it",
+          "[actors][errors]") {
+  const data::TempFolder folder;
+  const auto file = folder.path() / "log";
+  Head head(9, on_each_node);
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, file}).value();
+  head.start_training();
+  {
+    const plugins::CallingUser call("`plan` of policy 'mine'");
+    head.system.pass(31s);
+    CHECK_FALSE(head.ended);  // Who watches the call ends the job, and says for how long it lasts.
+    CHECK(head.seen[1].stops.empty());
+    std::ifstream stream(file);
+    const std::string log(std::istreambuf_iterator<char>(stream), {});
+    INFO(log);
+    CHECK(says(log, "the next one waits for `plan` of policy 'mine', which has not returned"));
+  }
+  head.system.pass(1s);
+  head.leave({0, 1, 2, 3});
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "no step has run for 3"));
+  CHECK(says(head.ended->message, "waits for its samples and its plan"));
+}
+
+TEST_CASE("a function that plans ahead is not what a step waits for", "[actors][errors]") {
+  StallingHead stalling;
+  const plugins::CallingUser call("`plan` of policy 'mine'");
+  stalling.head.system.pass(21s);
+  stalling.head.leave({0, 1, 2, 3});
+  REQUIRE(stalling.head.ended);
+  CHECK(says(stalling.head.ended->message, "step 1 has not ended for 20 s; it waits"));
 }
 
 TEST_CASE("of a node that takes up no other layout it is said what it is in", "[actors][errors]") {

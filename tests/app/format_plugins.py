@@ -17,6 +17,7 @@ QUESTION = "<image>\nWhat is this?"
 
 OWN = r"""
 #include <stdexcept>
+#include <thread>
 #include "runtime/data/formats/registry.hpp"
 #include "runtime/plugins/entry_point.hpp"
 using namespace troupe;
@@ -25,6 +26,7 @@ using Records = Result<std::vector<Record>>;
 
 Status register_all() {
   for (const auto& [name, read] : std::initializer_list<std::pair<const char*, Records (*)()>>{
+           {"endless", []() -> Records { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }},
            {"throws", []() -> Records { throw std::runtime_error("of its own accord"); }},
            {"finds-none", []() -> Records { return std::vector<Record>{}; }},
            {"odd-ids", []() -> Records { Record odd; odd.id = "\xff"; return std::vector{odd}; }},
@@ -101,6 +103,13 @@ def a_faulty_format_ends_by_its_name_before_anything_is_trained(bench):
         expect(not (bench.folder / form).exists(), f"{form}: a run was begun")
 
 
+def a_format_that_never_returns_ends_whatever_reads_it_by_its_name(bench):
+    words = [*bench.words(), f'plugins.libraries=["{bench.own}"]', bench.source("captions.tsv", "endless"), "train.stall_timeout_s=2"]
+    for command in (["data", "check", *words], ["train", *words, f"job.run_dir={bench.folder / 'endless'}"]):
+        said = bench.said(*command, code=1)
+        expect("train.stall_timeout_s: `read` of format 'endless' on captions.tsv has not returned for 2 s" in said, said[-600:])
+
+
 def a_job_without_its_plugin_names_the_formats_there_are(bench):
     said = bench.said("validate", *bench.words(), "plugins.libraries=[]")
     expect("'captions' is not one of llava" in said, said)
@@ -128,6 +137,7 @@ def a_new_format_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_format_reads_is_what_is_trained,
          a_line_that_is_no_sample_is_left_out_and_told, a_faulty_format_ends_by_its_name_before_anything_is_trained,
+         a_format_that_never_returns_ends_whatever_reads_it_by_its_name,
          a_job_without_its_plugin_names_the_formats_there_are, a_node_finds_its_library_where_its_own_job_says,
          a_node_without_the_plugin_says_so, a_new_format_passes_its_own_test_under_its_own_name]
 

@@ -6,9 +6,10 @@ what runs, and what faulty ones do.
 """
 
 import json
+import os
 import sys
 
-from plugins import ROOT, Bench, main, ran
+from plugins import ROOT, WITHIN_S, Bench, Running, main, ran
 from tests.support.recorded_runs import read_iterations, read_lines
 from tests.support.run_cases import expect
 
@@ -16,7 +17,10 @@ EXAMPLE = ROOT / "examples" / "snake"
 
 # In-order microbatches, the last one first; and policies that break a rule each.
 OWN = r"""
+#include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
+#include <thread>
 #include "runtime/plugins/entry_point.hpp"
 #include "runtime/policies/registry.hpp"
 using namespace troupe;
@@ -49,6 +53,10 @@ Status register_all() {
            {"invents", [](auto& plan) { plan.llm[0][0] = 99; }},
            {"splits-more", [](auto& plan) { plan.llm.push_back({}), plan.encoder.push_back({}); }},
            {"crossed", [](auto& plan) { std::swap(plan.llm[0], plan.llm[1]); }},
+           {"endless", [](auto&) { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }},
+           {"endless-later", [](auto&) {
+              while (std::filesystem::exists(std::getenv("OWN_SIGN"))) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+            }},
            {"throws", [](auto&) { throw std::runtime_error("of its own accord"); }}})
     if (auto added = add(name, spoil); !added.ok()) return added;
   return Done{};
@@ -104,6 +112,21 @@ def a_faulty_policy_ends_the_job_by_its_name(bench):
         expect(not metrics.exists() or not read_lines(metrics), f"{policy}: a step was trained")
 
 
+def a_policy_that_never_returns_ends_the_job_by_its_name(bench):
+    """From the first step on; and later, where the job does not begin again from its checkpoint: it would come to the same."""
+    said = bench.said(*map(str, bench.by("endless", "endless", "train.stall_timeout_s=6")[1:]), code=1)
+    expect("train.stall_timeout_s: `plan` of policy 'endless' has not returned for 6 s" in said and "fix: look for a loop" in said, said[-600:])
+    sign, run = bench.folder / "sign", bench.folder / "later"
+    os.environ["OWN_SIGN"] = str(sign)
+    command = bench.by("endless-later", "later", "train.steps=100000", "train.stall_timeout_s=6", "checkpoint.every_steps=1")
+    with Running(command, run) as job:
+        job.wait_for(3)
+        sign.touch()
+        expect(job.process.wait(WITHIN_S) == 1, f"exit {job.process.returncode} instead of 1")
+    log = (run / "train.log").read_text()
+    expect("`plan` of policy 'endless-later' has not returned for 6 s" in log, log[-600:])
+
+
 def a_job_without_its_plugin_names_the_policies_there_are(bench):
     bench.names_what_there_is("auto")
 
@@ -114,6 +137,7 @@ def a_new_policy_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_policy_decides_is_what_runs,
          balance_shows_it_beside_others, a_faulty_policy_ends_the_job_by_its_name,
+         a_policy_that_never_returns_ends_the_job_by_its_name,
          a_job_without_its_plugin_names_the_policies_there_are, a_new_policy_passes_its_own_test_under_its_own_name]
 
 

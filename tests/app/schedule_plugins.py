@@ -19,6 +19,7 @@ OWN = r"""
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <tuple>
 #include "runtime/plugins/entry_point.hpp"
 #include "runtime/schedules/registry.hpp"
@@ -56,6 +57,7 @@ Status register_all() {
            {"elsewhere", [](auto& orders) { orders[0].push_back(orders[1].front()); }},
            {"forgets-a-device", [](auto& orders) { orders.pop_back(); }},
            {"waits", [](auto& orders) { std::ranges::reverse(orders[1]); }},
+           {"endless", [](auto&) { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }},
            {"throws", [](auto&) { throw std::runtime_error("of its own accord"); }}})
     if (auto added = add(name, spoil); !added.ok()) return added;
   return Done{};
@@ -133,6 +135,13 @@ def a_faulty_schedule_ends_the_job_by_its_name(bench):
     expect("schedule 'last-first' has " in said and "microbatches in flight on stage 0, where at most 1 have room" in said, said[-600:])
 
 
+def a_schedule_that_never_returns_ends_what_plans_by_its_name(bench):
+    words = [f'plugins.libraries=["{bench.own}"]', "scheduler.schedule=endless", "train.stall_timeout_s=6"]
+    for command in (bench.job("endless", *words)[1:], ["simulate", *bench.words(), *words]):
+        said = bench.said(*command, code=1)
+        expect("train.stall_timeout_s: `order` of schedule 'endless' has not returned for 6 s" in said and "fix: look for a loop" in said, said[-600:])
+
+
 def a_job_without_its_plugin_names_the_schedules_there_are(bench):
     bench.names_what_there_is("zero-bubble")
 
@@ -143,7 +152,8 @@ def a_new_schedule_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_schedule_orders_is_what_runs,
          the_windows_of_the_example_run_one_after_the_other, windows_wait_for_what_is_deferred_or_encoded_beyond_them,
-         a_faulty_schedule_ends_the_job_by_its_name, a_job_without_its_plugin_names_the_schedules_there_are, a_new_schedule_passes_its_own_test_under_its_own_name]
+         a_faulty_schedule_ends_the_job_by_its_name, a_schedule_that_never_returns_ends_what_plans_by_its_name,
+         a_job_without_its_plugin_names_the_schedules_there_are, a_new_schedule_passes_its_own_test_under_its_own_name]
 
 
 if __name__ == "__main__":

@@ -84,11 +84,11 @@ ALLOWED = {
     FILES: [],
     "runtime/door": [VOCABULARY],
     PLUGINS: [VOCABULARY, FILES],
-    POLICIES: [VOCABULARY, *with_rooms("balancer")],  # The built-in ones stand there.
-    SCHEDULES: [VOCABULARY, "scheduler/iteration"],
+    POLICIES: [VOCABULARY, PLUGINS, *with_rooms("balancer")],  # The built-in ones stand there.
+    SCHEDULES: [VOCABULARY, PLUGINS, "scheduler/iteration"],
     FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
-    FORMATS: [VOCABULARY],
+    FORMATS: [VOCABULARY, PLUGINS],
     OBSERVERS: [VOCABULARY],
     "runtime/job": [VOCABULARY, FILES, FAMILY, PLUGINS, POLICIES, SCHEDULES, FORMATS, OBSERVERS],
     "runtime/data": [VOCABULARY, FILES, FORMATS],

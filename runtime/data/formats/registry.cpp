@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/data/formats/llava_json.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/named_list.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 
@@ -70,6 +71,7 @@ Result<std::vector<Record>> completed(std::vector<Record> records, const std::st
 /// Code of the user's may throw.
 Result<std::vector<Record>> asked(const Format& format, std::string_view text,
                                   const std::string& file) {
+  const plugins::CallingUser call("`read` of format '" + format.name + "' on " + file);
   try {
     return format.read(text, file);
   } catch (const std::exception& fault) {

@@ -5,8 +5,10 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <optional>
 #include <stdexcept>
 
+#include "runtime/plugins/user_calls.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::policies {
@@ -52,6 +54,19 @@ TEST_CASE("a policy that is added is one by its name", "[policies]") {
   CHECK(names.front() == balancer::policy_names().front());
   CHECK_FALSE(searches("halves"));
   CHECK(searches("auto"));
+}
+
+TEST_CASE("while a policy of one's own plans, its name tells who does not return",
+          "[policies][errors]") {
+  std::optional<plugins::UserCall> seen;
+  const auto refused = answer_to([&seen](auto, const auto&) -> Result<MicrobatchPlan> {
+    seen = plugins::oldest_user_call();
+    throw std::runtime_error("enough");
+  });
+  CHECK_FALSE(refused.ok());
+  REQUIRE(seen);
+  CHECK_THAT(seen->function, ContainsSubstring("`plan` of policy 'given-"));
+  CHECK_FALSE(plugins::oldest_user_call());
 }
 
 TEST_CASE("what follows from the sides is filled in", "[policies]") {

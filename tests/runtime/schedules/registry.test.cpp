@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <optional>
+
+#include "runtime/plugins/user_calls.hpp"
 
 namespace troupe::schedules {
 namespace {
@@ -34,6 +37,26 @@ TEST_CASE("an added schedule is found by its name, and makes the orders", "[sche
   const auto made = scheduler::make_schedule(graph, found);
   REQUIRE_FALSE(made.ok());  // The backward stands before the forward that it needs.
   CHECK(made.error().message.starts_with("schedule 'as-added' waits for ever: "));
+}
+
+TEST_CASE("while a schedule of one's own orders, its name tells who does not return",
+          "[schedules][errors]") {
+  std::optional<plugins::UserCall> seen;
+  const auto look = [&seen](const TaskGraph& graph, const std::vector<std::int32_t>& most) {
+    seen = plugins::oldest_user_call();
+    return as_added(graph, most);
+  };
+  REQUIRE(register_schedule({.name = "looks", .order = look}).ok());
+  TaskGraph graph;
+  graph.stages = {{}};
+  const auto forward = graph.add({TaskKind::forward});
+  const auto backward = graph.add({TaskKind::backward, 0, 0, 0, 2});
+  graph.depend(backward, forward);
+  graph.finish();
+  CHECK(scheduler::make_schedule(graph, find_schedule("looks")).ok());
+  REQUIRE(seen);
+  CHECK(seen->function == "`order` of schedule 'looks'");
+  CHECK_FALSE(plugins::oldest_user_call());
 }
 
 TEST_CASE("names that are taken, no names, and schedules without an order are refused",

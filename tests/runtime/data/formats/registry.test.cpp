@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <optional>
 #include <stdexcept>
 
 #include "runtime/data/samples/dataset.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 
 namespace troupe::data {
@@ -71,6 +73,20 @@ TEST_CASE("a format has a name of its own and a function", "[data][errors]") {
   CHECK_THAT(register_format({"Tab separated", read}).error().message,
              ContainsSubstring("has no name"));
   CHECK_THAT(register_format({"empty", {}}).error().message, ContainsSubstring("has no `read`"));
+}
+
+TEST_CASE("while a format of one's own reads, its name and file tell who does not return",
+          "[data][errors]") {
+  std::optional<plugins::UserCall> seen;
+  const auto read = answer_to([&seen](auto, const auto&) -> Result<std::vector<Record>> {
+    seen = plugins::oldest_user_call();
+    throw std::runtime_error("enough");
+  });
+  CHECK_FALSE(read.ok());
+  REQUIRE(seen);
+  CHECK_THAT(seen->function, ContainsSubstring("`read` of format 'given-"));
+  CHECK_THAT(seen->function, ContainsSubstring(" on list.x"));
+  CHECK_FALSE(plugins::oldest_user_call());
 }
 
 TEST_CASE("an unknown format is refused by the source's key", "[data][errors]") {
