@@ -10,14 +10,19 @@ set(TROUPE_PLUGIN_HEADERS
   app/watch.hpp
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
+  engine/execution/device.hpp
+  engine/execution/packing.hpp
   engine/execution/parameter_shard.hpp
   engine/execution/stage_filter.hpp
   engine/execution/stage_kinds.hpp
+  engine/execution/stage_layers.hpp
   engine/execution/stage_program.hpp
+  engine/execution/stage_traffic.hpp
   engine/iteration/reports.hpp
   kernels/activations.hpp
   kernels/bitfield_attention.hpp
   kernels/cross_entropy.hpp
+  kernels/deferred_gradients.hpp
   kernels/linear.hpp
   kernels/mask_tiles.hpp
   kernels/norms.hpp

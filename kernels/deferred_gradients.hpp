@@ -26,8 +26,8 @@ class DeferredGradients {
   /// the same bits as after a plain backward. Frees what the work held.
   void run();
 
-  bool empty() const { return work_.empty(); }
-  std::size_t size() const { return work_.size(); }
+  bool empty() const { return work_.empty(); }       ///< Nothing waits.
+  std::size_t size() const { return work_.size(); }  ///< Pieces of work that wait.
 
  private:
   std::vector<std::function<void()>> work_;
@@ -37,8 +37,8 @@ class DeferredGradients {
 /// reaches the threads on which autograd runs a device's backward. Nests; the innermost counts.
 class DeferWeightGradients {
  public:
-  explicit DeferWeightGradients(std::shared_ptr<DeferredGradients> queue);
-  ~DeferWeightGradients();
+  explicit DeferWeightGradients(std::shared_ptr<DeferredGradients> queue);  ///< From here on.
+  ~DeferWeightGradients();  ///< The guard around it counts again.
   DeferWeightGradients(const DeferWeightGradients&) = delete;
   DeferWeightGradients& operator=(const DeferWeightGradients&) = delete;
 

@@ -17,8 +17,6 @@ namespace troupe::engine {
 
 namespace {
 
-PartKey part_of(const MessageEnd& end) { return {end.microbatch, end.part}; }
-
 class Round {
  public:
   Round(StageProgram& stage, const ParallelPlan& plan, const IterationPlan& iteration, StageId id,
@@ -204,26 +202,6 @@ std::vector<at::Tensor> tensors_of(const StageOutcome& outcome) {
 }
 
 }  // namespace
-
-StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration, StageId id) {
-  StageTraffic traffic;
-  for (const Action& action : iteration.actions[plan.at(id).devices.front().index()]) {
-    if (action.stage != id) continue;
-    const PartKey part{action.microbatch, action.part};
-    if (action.kind == ActionKind::forward) traffic.parts.push_back(part);
-    if (action.kind == ActionKind::backward || action.kind == ActionKind::backward_input)
-      traffic.backward.insert(part);
-  }
-  std::ranges::sort(traffic.parts);
-  for (std::size_t i = 0; i < iteration.messages.size(); ++i) {
-    const Message& message = iteration.messages[i];
-    if (message.source.stage == id)
-      traffic.outgoing[part_of(message.source)].push_back(iteration.id_of(i));
-    if (message.destination.stage == id)
-      traffic.incoming[part_of(message.destination)].push_back(iteration.id_of(i));
-  }
-  return traffic;
-}
 
 Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
                                const IterationPlan& iteration, const SampleStore& samples,

@@ -14,6 +14,7 @@
 
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
+#include "engine/execution/stage_traffic.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 
@@ -45,15 +46,6 @@ struct RoundOptions {
   /// the iteration say so, and it is not split.
   bool is_offloaded = false;
 };
-
-/// The parts that a plan has a stage run, in order, those of them that go backward, and the
-/// messages that end or begin there.
-struct StageTraffic {
-  std::vector<PartKey> parts;
-  std::set<PartKey> backward;
-  std::map<PartKey, std::vector<MessageId>> incoming, outgoing;
-};
-StageTraffic traffic_of(const ParallelPlan& plan, const IterationPlan& iteration, StageId id);
 
 /// Runs a round. `inputs`: rows of all incoming messages, gradients of all outgoing ones that have
 /// a backward.

@@ -46,9 +46,10 @@ class Launch {
   std::atomic<bool> done_ = false;
 };
 
+/// What computes: a host, or an accelerator.
 class Device {
  public:
-  using Work = std::function<Status()>;
+  using Work = std::function<Status()>;  ///< What runs as one piece.
 
   virtual ~Device() = default;
 
@@ -83,6 +84,7 @@ class Device {
   virtual void wait() = 0;
 };
 
+/// Which device, and how it computes.
 struct DeviceOptions {
   /// Above 0: work completes up to so many milliseconds late, on a thread of the device's own, as
   /// on an accelerator: a test of whoever launches it.
@@ -92,6 +94,7 @@ struct DeviceOptions {
   c10::Device place = c10::kCPU;  ///< Where its tensors lie (`find_place`).
 };
 
+/// A device of this process.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 
 }  // namespace troupe::engine

@@ -8,13 +8,15 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/packing.hpp"
 #include "engine/execution/saved_tensors.hpp"
+#include "engine/execution/stage_layers.hpp"
 #include "engine/execution/stage_program.hpp"
+#include "engine/execution/stage_traffic.hpp"
 #include "engine/state/state_store.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "models/factory.hpp"
@@ -27,8 +29,7 @@ class ModelStage final : public StageProgram {
   /// Builds the layers of stage `id` of `plan` on what `store` holds. `plan` and `modules` (those
   /// the plan's model was built from) outlive the stage; the store need not, its memory is shared.
   ///
-  /// Errors: as `models::make_layer`; internal: a group's size differs from the layers' parameters,
-  /// or the store lacks one of them.
+  /// Errors: as `StageLayers::create`.
   static Result<std::unique_ptr<ModelStage>> create(const ParallelPlan& plan, StageId id,
                                                     const std::vector<ModuleConfig>& modules,
                                                     const models::LayerOptions& options,
@@ -47,17 +48,17 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> rows_for(MessageId message) override;
   void accept_gradient(MessageId message, at::Tensor gradient) override;
   Result<at::Tensor> gradient_for(MessageId message) override;
-  ParameterShard& state(GroupId group, LayerId layer) override;
-  std::vector<models::Parameter*> parameters() override;
+  ParameterShard& state(GroupId group, LayerId layer) override {
+    return layers_.state(group, layer);
+  }
+  std::vector<models::Parameter*> parameters() override { return layers_.parameters(); }
   std::vector<PartLoss> losses() const override;
   std::vector<PartAuxiliary> auxiliary() const override;
   Bytes activations() const override { return activations_; }
 
  private:
-  struct Run {
-    LayerRun range;
-    std::vector<std::unique_ptr<models::Layer>> layers;
-  };
+  using Run = StageLayers::Run;
+
   /// What is kept of one part between its forward and its backward.
   struct Flight {
     std::map<MessageId, at::Tensor> arrived;    ///< Rows that came in; leaves.
@@ -71,15 +72,15 @@ class ModelStage final : public StageProgram {
     Bytes activations;
   };
 
-  ModelStage(const ParallelPlan& plan, StageId id, models::LayerOptions options);
+  ModelStage(const ParallelPlan& plan, StageId id, StageLayers layers)
+      : plan_(plan), id_(id), layers_(std::move(layers)) {}
 
-  const std::vector<std::int32_t>& samples_of(PartKey part) const;
+  const std::vector<Run>& runs() const { return layers_.runs(); }
+  const std::vector<std::int32_t>& samples_of(PartKey part) const { return layers_.units_of(part); }
   Flight& flight(PartKey part) { return flights_[part]; }
-  static PartKey part_of(const MessageEnd& end) { return {end.microbatch, end.part}; }
   PartKey source_part(MessageId id) const { return part_of(iteration_->at(id).source); }
   PartKey destination_part(MessageId id) const { return part_of(iteration_->at(id).destination); }
-  Result<models::PackedBatch> pack(const Run& run, PartKey part, Flight& flight);
-  Result<at::Tensor> input_rows(std::size_t run_index, PartKey part, Flight& flight);
+  Result<models::PackedBatch> pack(std::size_t run_index, PartKey part, Flight& flight);
   Status attach_media(PartKey part, Flight& flight, const PackedText& text,
                       models::PackedBatch& batch);
   Status attach_taught(PartKey part, Flight& flight, const PackedText& text,
@@ -91,26 +92,18 @@ class ModelStage final : public StageProgram {
   void hold(Flight& flight, std::int64_t bytes);
   void let_go(Flight& flight);
   std::int64_t segments_of_batch(ModuleId module) const;
-  bool ends_module(const Run& run) const;
+  bool makes_losses(const Run& run) const;
   PartLoss loss_of(PartKey part, const at::Tensor& sample_losses) const;
-  at::Tensor assemble_gradient(std::size_t run_index, PartKey part, const Flight& flight) const;
   Status run_backward(PartKey part);
   void show_outputs(const Flight& flight) const;
   void show_gradients(const Flight& flight) const;
-  std::vector<RowSpan> output_spans(const Run& run, PartKey part) const;
 
   const ParallelPlan& plan_;
   StageId id_;
-  models::LayerOptions options_;
-  std::vector<Run> runs_;
-  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<ParameterShard>> states_;
+  StageLayers layers_;
   const IterationPlan* iteration_ = nullptr;
-  std::optional<SampleUnits> units_;  ///< Of the iteration.
   const data::DecodedSamples* samples_ = nullptr;
   Viewer* viewer_ = nullptr;  ///< None: nobody looks.
-  std::map<PartKey, std::vector<MessageId>> incoming_;
-  std::map<PartKey, std::vector<MessageId>> outgoing_;
-  std::set<PartKey> offloaded_;  ///< Parts that the plan has in host memory for a while.
   std::map<PartKey, Flight> flights_;
   std::vector<std::pair<PartKey, at::Tensor>>
       losses_;  ///< Of samples; nobody looks into them here.

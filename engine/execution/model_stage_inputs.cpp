@@ -10,25 +10,17 @@
 namespace troupe::engine {
 
 /// What a run's first layer reads besides rows, and the lengths that all its layers need.
-Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Flight& flight) {
+Result<models::PackedBatch> ModelStage::pack(std::size_t run_index, PartKey part, Flight& flight) {
+  const Run& run = runs()[run_index];
   const ModuleId module = run.range.module;
   const auto& part_samples = samples_of(part);
   const bool first = run.range.layers.begin == 0;
   if (plan_.model.at(module).kind == ModuleKind::teacher) return pack_teacher(run, part);
-  if (module != plan_.model.llm()) {
-    const ModuleId encoder = encoder_of(plan_.model, module);
-    auto batch = pack_media_shapes(encoder, units_->shapes(), part_samples);
-    if (module == encoder && first && !batch.segments.empty()) {
-      auto media = pack_media(plan_.model, encoder, *units_, part_samples, *samples_);
-      if (!media.ok()) return std::move(media).error();
-      batch.input = std::move(media).value();
-    }
-    return batch;
-  }
+  if (module != plan_.model.llm()) return layers_.encoder_batch(run_index, part, *samples_);
   auto packed = pack_text_shapes(plan_.model, iteration_->samples, part_samples);
   if (!packed.ok()) return packed;
   models::PackedBatch& batch = packed.value();
-  if (first || ends_module(run)) {
+  if (first || run.ends_module) {
     auto text = pack_text(plan_.model, iteration_->samples, part_samples, *samples_);
     if (!text.ok()) return std::move(text).error();
     batch.input = text.value().token_ids;
@@ -36,7 +28,7 @@ Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Fligh
     if (first)
       if (auto done = attach_media(part, flight, text.value(), batch); !done.ok())
         return std::move(done).error();
-    if (ends_module(run))
+    if (run.ends_module)
       if (auto done = attach_taught(part, flight, text.value(), batch); !done.ok())
         return std::move(done).error();
   }
@@ -47,19 +39,20 @@ Result<models::PackedBatch> ModelStage::pack(const Run& run, PartKey part, Fligh
 Status ModelStage::attach_media(PartKey part, Flight& flight, const PackedText& text,
                                 models::PackedBatch& batch) {
   const auto& part_samples = samples_of(part);
-  for (const MessageId id : incoming_[part]) {
+  for (const MessageId id : layers_.incoming(part)) {
     const Message& message = iteration_->at(id);
     if (!message.boundary || is_teacher(message.module)) continue;
     const ModuleId encoder = encoder_of(plan_.model, message.module);
     std::vector<std::int64_t> positions;
     for (const std::int32_t unit : message.samples) {
       const auto place =
-          std::find(part_samples.begin(), part_samples.end(), units_->sample_of(unit));
+          std::find(part_samples.begin(), part_samples.end(), layers_.units().sample_of(unit));
       const auto& list =
           text.media_positions[encoder.index()]
                               [static_cast<std::size_t>(place - part_samples.begin())];
-      const auto begin = list.begin() + units_->rows_before(unit);
-      positions.insert(positions.end(), begin, begin + units_->shape(unit).output_rows(encoder));
+      const auto begin = list.begin() + layers_.units().rows_before(unit);
+      positions.insert(positions.end(), begin,
+                       begin + layers_.units().shape(unit).output_rows(encoder));
     }
     const auto arrived = flight.arrived.find(id);
     if (arrived == flight.arrived.end() ||
@@ -91,14 +84,14 @@ Status ModelStage::attach_taught(PartKey part, Flight& flight, const PackedText&
   for (std::size_t m = 0; m < plan_.model.modules.size(); ++m) {
     if (!is_teacher(ModuleId{m})) continue;
     std::map<std::int32_t, at::Tensor> rows;
-    for (const MessageId id : incoming_[part]) {
+    for (const MessageId id : layers_.incoming(part)) {
       const Message& message = iteration_->at(id);
       if (message.module != ModuleId{m} || !message.boundary) continue;
       const auto arrived = flight.arrived.find(id);
       if (arrived == flight.arrived.end())
         return Error{Errc::internal, "the llm's last layer before its teacher's rows", {}, {}};
-      for (const RowSpan& span :
-           row_spans(plan_.model, ModuleId{m}, RowKind::output, units_->shapes(), message.samples))
+      for (const RowSpan& span : row_spans(plan_.model, ModuleId{m}, RowKind::output,
+                                           layers_.units().shapes(), message.samples))
         rows[span.sample] = arrived->second.narrow(0, span.begin, span.rows);
     }
     auto taught = taught_rows(plan_.model.modules[m].name, text, samples_of(part), rows);
@@ -106,37 +99,6 @@ Status ModelStage::attach_taught(PartKey part, Flight& flight, const PackedText&
     if (taught.value().rows.defined()) batch.taught.push_back(std::move(taught).value());
   }
   return Done{};
-}
-
-/// Rows that enter a run: from the run before it in this stage, or from a message.
-Result<at::Tensor> ModelStage::input_rows(std::size_t run_index, PartKey part, Flight& flight) {
-  const Run& run = runs_[run_index];
-  const ModuleSpec& spec = plan_.model.at(run.range.module);
-  const bool first = run.range.layers.begin == 0;
-  if (first && spec.kind != ModuleKind::projector) return at::Tensor{};
-  for (std::size_t i = 0; i < run_index; ++i) {
-    const Run& before = runs_[i];
-    const auto& next = plan_.model.at(before.range.module).next;
-    const bool same = before.range.module == run.range.module &&
-                      before.range.layers.end == run.range.layers.begin;
-    const bool feeds = first && ends_module(before) &&
-                       std::find(next.begin(), next.end(), run.range.module) != next.end();
-    if (same || feeds) return flight.outputs[i];
-  }
-  for (const MessageId id : incoming_[part]) {
-    const Message& message = iteration_->at(id);
-    const auto& next = plan_.model.at(message.module).next;
-    const bool feeds = first ? message.boundary && std::find(next.begin(), next.end(),
-                                                             run.range.module) != next.end()
-                             : !message.boundary && message.module == run.range.module;
-    if (!feeds) continue;
-    const auto arrived = flight.arrived.find(id);
-    if (arrived == flight.arrived.end())
-      return Error{
-          Errc::internal, "forward of '" + spec.name + "' before its rows arrived", {}, {}};
-    return arrived->second;
-  }
-  return at::Tensor{};
 }
 
 }  // namespace troupe::engine

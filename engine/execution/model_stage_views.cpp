@@ -48,10 +48,10 @@ PartLoss ModelStage::loss_of(PartKey part, const at::Tensor& sample_losses) cons
 
 /// Outputs of modules that end here, and from now on their gradients, for who wants to see them.
 void ModelStage::show_outputs(const Flight& flight) const {
-  for (std::size_t i = 0; i < runs_.size(); ++i) {
-    const ModuleId module = runs_[i].range.module;
+  for (std::size_t i = 0; i < runs().size(); ++i) {
+    const ModuleId module = runs()[i].range.module;
     const at::Tensor& output = flight.outputs[i];
-    if (!output.defined() || !ends_module(runs_[i])) continue;
+    if (!output.defined() || !runs()[i].ends_module) continue;
     const bool is_loss = module == plan_.model.llm();
     const auto kind = is_loss ? observers::Kind::losses : observers::Kind::rows;
     if (viewer_->wants(module, kind)) viewer_->show(module, kind, output.detach());
@@ -64,7 +64,7 @@ void ModelStage::show_gradients(const Flight& flight) const {
   for (std::size_t i = 0; i < flight.outputs.size(); ++i) {
     const at::Tensor& output = flight.outputs[i];
     if (output.defined() && output.retains_grad() && output.grad().defined())
-      viewer_->show(runs_[i].range.module, observers::Kind::gradients, output.grad());
+      viewer_->show(runs()[i].range.module, observers::Kind::gradients, output.grad());
   }
 }
 

@@ -1,5 +1,6 @@
 #include "engine/execution/packing.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -117,6 +118,26 @@ const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample)
   return nullptr;
 }
 
+at::Tensor take_rows(const at::Tensor& whole, const std::vector<RowSpan>& spans,
+                     const std::vector<std::int32_t>& samples) {
+  if (covers(spans, samples)) return whole.contiguous();
+  std::vector<at::Tensor> slices;
+  for (const std::int32_t sample : samples)
+    if (const RowSpan* span = find_span(spans, sample))
+      slices.push_back(whole.narrow(0, span->begin, span->rows));
+  return at::cat(slices);
+}
+
+void put_rows(at::Tensor& whole, const std::vector<RowSpan>& spans,
+              const std::vector<std::int32_t>& samples, const at::Tensor& rows) {
+  std::int64_t begin = 0;
+  for (const std::int32_t sample : samples) {
+    const RowSpan* span = find_span(spans, sample);
+    whole.narrow(0, span->begin, span->rows).copy_(rows.narrow(0, begin, span->rows));
+    begin += span->rows;
+  }
+}
+
 models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
                                       std::span<const std::int32_t> part) {
   models::PackedBatch batch;
@@ -185,6 +206,19 @@ Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const S
     for (const auto& item : own) out = std::copy(item.begin(), item.end(), out);
   }
   return packed;
+}
+
+Result<models::PackedBatch> pack_encoder(const ModelGraph& graph, const LayerRun& run,
+                                         const SampleUnits& units,
+                                         std::span<const std::int32_t> part,
+                                         const data::DecodedSamples& store) {
+  const ModuleId encoder = encoder_of(graph, run.module);
+  auto batch = pack_media_shapes(encoder, units.shapes(), part);
+  if (run.module != encoder || run.layers.begin > 0 || batch.segments.empty()) return batch;
+  auto media = pack_media(graph, encoder, units, part, store);
+  if (!media.ok()) return std::move(media).error();
+  batch.input = std::move(media).value();
+  return batch;
 }
 
 std::vector<std::int64_t> text_positions_of(const data::ExpandedText& text, std::int64_t begin) {

@@ -12,6 +12,7 @@
 #include "models/layer.hpp"
 #include "runtime/data/samples/decoded_samples.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_pieces.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
@@ -25,8 +26,14 @@ struct RowSpan {
   std::int64_t rows = 0;  ///< > 0; samples without rows have no span.
 };
 
+/// Which rows of a module: of what it reads, between its layers, or of what it hands on.
+enum class RowKind : std::uint8_t {
+  input,   ///< Patches of pictures, frames of sound.
+  hidden,  ///< What attention segments count.
+  output   ///< What `Message::boundary` moves.
+};
+
 /// Which rows of a module's tensor belong to which sample.
-enum class RowKind : std::uint8_t { input, hidden, output };
 std::vector<RowSpan> row_spans(const ModelGraph& graph, ModuleId module, RowKind kind,
                                std::span<const SampleShape> samples,
                                std::span<const std::int32_t> part);
@@ -39,6 +46,15 @@ bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& 
 
 /// The span of a sample, or nullptr.
 const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample);
+
+/// The rows of `samples` out of a tensor whose rows are as in `spans`, contiguous: the tensor
+/// itself where they are all of it, in its order.
+at::Tensor take_rows(const at::Tensor& whole, const std::vector<RowSpan>& spans,
+                     const std::vector<std::int32_t>& samples);
+
+/// Writes `rows`, those of `samples`, to their places in such a tensor.
+void put_rows(at::Tensor& whole, const std::vector<RowSpan>& spans,
+              const std::vector<std::int32_t>& samples, const at::Tensor& rows);
 
 /// Lengths of an encoder's segments for a part: images or audio windows. No contents.
 models::PackedBatch pack_media_shapes(ModuleId encoder, std::span<const SampleShape> samples,
@@ -67,6 +83,16 @@ Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
 Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const SampleUnits& units,
                               std::span<const std::int32_t> part,
                               const data::DecodedSamples& store);
+
+/// What layers of an encoder or its projector read of a part besides rows: lengths of segments, and
+/// the media where the first of them is the encoder's first.
+///
+/// Errors:
+/// - internal: as `pack_media`.
+Result<models::PackedBatch> pack_encoder(const ModelGraph& graph, const LayerRun& run,
+                                         const SampleUnits& units,
+                                         std::span<const std::int32_t> part,
+                                         const data::DecodedSamples& store);
 
 /// The text of a part, media placeholders repeated to their rows.
 struct PackedText {

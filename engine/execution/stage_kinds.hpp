@@ -38,7 +38,7 @@ struct StageKind {
   std::string name;  ///< For people: small letters, digits, `-` and `_`.
   /// Stages that have a layer of one of these families are made by it. Empty: all stages.
   std::vector<std::string> families;
-  /// May build on `built_in_stage`. Errors end the job, with the kind's name.
+  /// May build on `built_in_stage`, or on `StageLayers`. Errors end the job, with the kind's name.
   std::function<Result<std::unique_ptr<StageProgram>>(const StageRequest&)> make;
   /// Its stages have `offload` and `fetch`, as filters of the built-in one do (StageFilter). Where
   /// not, a job that puts encoders' activations away is refused before it begins.

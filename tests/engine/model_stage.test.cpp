@@ -2,12 +2,14 @@
 
 #include "engine/execution/device.hpp"
 #include "engine/execution/model_stage.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/layout/choose_layout.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
+#include <algorithm>
 
 #include "engine/state/seeded_store.hpp"
 #include "tests/engine/tiny_job.hpp"
@@ -99,6 +101,78 @@ TEST_CASE("rows and gradients that came in are memory until their backward", "[e
   REQUIRE(pair.encoder->forward(Pair::kPart).ok());
   pair.llm->accept_rows(message, pair.encoder->rows_for(message).value());
   CHECK(pair.llm->activations() == Bytes{bytes});
+}
+
+TEST_CASE("who runs a stage's layers itself gets what the built-in stage sends", "[engine]") {
+  Pair pair;
+  const auto kept =
+      seeded_store(pair.setup, pair.plan, pair.plan.at(StageId{0}).devices.front()).value();
+  auto made =
+      StageLayers::create({pair.plan, StageId{0}, pair.setup.modules(), pair.setup.layers, kept});
+  REQUIRE(made.ok());
+  StageLayers layers = std::move(made).value();
+  layers.begin(pair.iteration);
+  CHECK(layers.incoming(Pair::kPart).empty());
+  std::vector<at::Tensor> outputs;
+  for (std::size_t run = 0; run < layers.runs().size(); ++run) {
+    const auto batch = layers.encoder_batch(run, Pair::kPart, pair.store).value();
+    outputs.push_back(layers.input_rows(run, Pair::kPart, outputs, {}).value());
+    if (batch.segments.empty()) continue;
+    for (const auto& layer : layers.runs()[run].layers)
+      outputs.back() = layer->forward(outputs.back(), batch);
+  }
+  REQUIRE(pair.encoder->forward(Pair::kPart).ok());
+  const MessageId message = pair.message_of(Pair::kPart);
+  REQUIRE(message.valid());
+  const auto own = layers.rows_of(message, outputs);
+  REQUIRE(own.ok());
+  CHECK_FALSE(own.value().requires_grad());
+  CHECK(at::equal(own.value(), pair.encoder->rows_for(message).value()));
+  CHECK_FALSE(layers.rows_of(message, {}).ok());
+}
+
+TEST_CASE("gradients of other parts are not those of an output", "[engine]") {
+  Pair pair;
+  const auto kept =
+      seeded_store(pair.setup, pair.plan, pair.plan.at(StageId{0}).devices.front()).value();
+  auto made =
+      StageLayers::create({pair.plan, StageId{0}, pair.setup.modules(), pair.setup.layers, kept});
+  REQUIRE(made.ok());
+  StageLayers layers = std::move(made).value();
+  const MessageId own = pair.message_of(Pair::kPart);
+  REQUIRE(own.valid());
+  Message twin = pair.iteration.at(own);  // The same rows, of another part.
+  twin.source.microbatch = MicrobatchId{1};
+  const MessageId other{pair.iteration.messages.size()};
+  const auto output = at::randn({twin.rows, twin.width});
+  pair.iteration.messages.push_back(std::move(twin));
+  layers.begin(pair.iteration);
+  const std::size_t last = layers.runs().size() - 1;
+  CHECK(layers.output_gradient(last, Pair::kPart, output, {{own, output}}).defined());
+  CHECK_FALSE(layers.output_gradient(last, Pair::kPart, output, {{other, output}}).defined());
+  CHECK_FALSE(layers.output_gradient(0, Pair::kPart, output, {{own, output}}).defined());
+}
+
+TEST_CASE("a stage's traffic is its share of the iteration", "[engine]") {
+  Pair pair;
+  const StageTraffic encoder = traffic_of(pair.plan, pair.iteration, StageId{0});
+  const StageTraffic llm = traffic_of(pair.plan, pair.iteration, StageId{1});
+  REQUIRE_FALSE(encoder.parts.empty());
+  CHECK_FALSE(encoder.backward.empty());
+  CHECK(std::includes(encoder.parts.begin(), encoder.parts.end(), encoder.backward.begin(),
+                      encoder.backward.end()));
+  CHECK(encoder.incoming.empty());
+  CHECK_FALSE(encoder.outgoing.empty());
+  CHECK(llm.outgoing.empty());
+  for (const auto& [part, messages] : encoder.outgoing)
+    for (const MessageId id : messages) {
+      CHECK(part_of(pair.iteration.at(id).source) == part);
+      const auto there = llm.incoming.find(part_of(pair.iteration.at(id).destination));
+      REQUIRE(there != llm.incoming.end());
+      CHECK(std::count(there->second.begin(), there->second.end(), id) == 1);
+    }
+  pair.iteration.actions.clear();  // As where all samples are bad.
+  CHECK(traffic_of(pair.plan, pair.iteration, StageId{0}).parts.empty());
 }
 
 TEST_CASE("rows that no gradient goes back to are let go of by the backward", "[engine]") {

@@ -1,0 +1,52 @@
+#!/usr/bin/python3
+"""Stages without the engine's own one inside (examples/frugal), built against installed headers alone: they keep what stages
+promise, and train what the engine's stages train.
+
+    frugal_stages.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
+"""
+
+import subprocess
+import sys
+
+from plugins import ROOT, Bench, main, ran
+from tests.support.run_cases import expect
+
+
+class FrugalBench(Bench):
+    example, library_name = ROOT / "examples" / "frugal", "frugal.so"
+
+
+def it_keeps_what_stages_promise(bench):
+    bench.keeps_its_promises()
+
+
+def it_trains_what_the_engines_own_stages_train(bench):
+    ran(bench.job("two-stages"))
+    ran(bench.job("built-in", "plugins.libraries=[]"))
+    bench.equal("built-in", "two-stages")
+    bench.equal(bench.reference(), "two-stages")
+
+
+def it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
+    bench.survives("replicas", "balancer.policy=deferral")
+
+
+def a_frozen_encoder_keeps_nothing_and_trains_nothing(bench):
+    frozen = ["modules.vision.freeze=true", "modules.vision_projector.freeze=true", "train.steps=6"]
+    ran(bench.job("frozen", *frozen))
+    ran(bench.job("frozen-reference", *frozen, "--reference"))
+    bench.equal("frozen-reference", "frozen")
+
+
+def a_stage_that_it_cannot_run_is_refused_by_its_name(bench):
+    whole = 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm="all"}]}]'
+    done = subprocess.run(bench.job("whole", whole, "cluster.local_nodes=1"), capture_output=True, text=True, timeout=120, check=False)
+    expect(done.returncode != 0 and "stage kind 'frugal' runs encoders alone" in done.stderr, f"exit {done.returncode}\n{done.stderr[-1500:]}")
+
+
+CASES = [it_keeps_what_stages_promise, it_trains_what_the_engines_own_stages_train,
+         it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, a_frozen_encoder_keeps_nothing_and_trains_nothing,
+         a_stage_that_it_cannot_run_is_refused_by_its_name]
+
+if __name__ == "__main__":
+    sys.exit(main(FrugalBench, CASES, *sys.argv[1:]))
