@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <initializer_list>
 #include <new>
 #include <optional>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "engine/execution/device_errors.hpp"
 #include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::engine {
 
@@ -95,12 +97,31 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
       options_.audience != nullptr && options_.audience->begins(iteration_->step);
   launch(nullptr, [this, &samples, is_looked_at](Outcome&) -> Status {
     for (auto& [id, program] : stages_) {
-      program->show_to(is_looked_at ? this : nullptr);
+      const bool is_shown = program->show_to(is_looked_at ? this : nullptr);
+      if (is_looked_at && !is_shown) note_unseen(id);
       if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
     }
     return Done{};
   });
   return complete_launches();
+}
+
+/// Who looks at what a stage does not show would wait for it without a word.
+void Executor::note_unseen(StageId id) {
+  std::vector<std::string> unseen;
+  for (const LayerRun& run : plan_.at(id).runs) {
+    const ModuleSpec& module = plan_.model.at(run.module);
+    const bool is_wanted =
+        std::ranges::any_of(std::initializer_list{observers::Kind::rows, observers::Kind::gradients,
+                                                  observers::Kind::losses},
+                            [&](observers::Kind kind) { return wants(run.module, kind); });
+    if (is_wanted && std::cmp_equal(run.layers.end, module.layers.size()))
+      unseen.push_back(module.name);
+  }
+  if (!unseen.empty())
+    options_.audience->note("observers see nothing of " + joined(unseen) +
+                            ": their stage is a plug-in's that shows nothing; override `show_to` "
+                            "in it, or have them look at other modules");
 }
 
 Result<Progress> Executor::advance() {

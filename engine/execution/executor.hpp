@@ -131,6 +131,7 @@ class Executor : private Viewer {
   void note_times(const InFlight& done, std::int64_t cpu_ns);
   bool wants(ModuleId module, observers::Kind kind) const override;
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;
+  void note_unseen(StageId id);
   std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
   std::vector<std::string> ids_of(const Action* action) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;

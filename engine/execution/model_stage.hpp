@@ -35,7 +35,10 @@ class ModelStage final : public StageProgram {
                                                     const models::LayerOptions& options,
                                                     const StateStore& store);
 
-  void show_to(Viewer* viewer) override { viewer_ = viewer; }
+  bool show_to(Viewer* viewer) override {
+    viewer_ = viewer;
+    return true;
+  }
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override;
   void abandon() override;
   Status forward(PartKey part) override;

@@ -15,7 +15,7 @@ class StageFilter : public StageProgram {
   /// REQUIRES: `inner` is not null.
   explicit StageFilter(std::unique_ptr<StageProgram> inner) : inner_(std::move(inner)) {}
 
-  void show_to(Viewer* viewer) override { inner_->show_to(viewer); }
+  bool show_to(Viewer* viewer) override { return inner_->show_to(viewer); }
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     return inner_->begin(plan, samples);
   }

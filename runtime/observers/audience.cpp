@@ -1,5 +1,7 @@
 #include "runtime/observers/audience.hpp"
 
+#include <utility>
+
 namespace troupe::observers {
 
 bool Audience::begins(std::int64_t step) {
@@ -22,9 +24,16 @@ void Audience::show(const ObservedStep& step) {
   listeners_.show(step);
 }
 
+void Audience::note(const std::string& trouble) {
+  const std::lock_guard lock(mutex_);
+  if (noted_.insert(trouble).second) untold_.push_back(trouble);
+}
+
 Tally Audience::take_tally() {
   Tally tally = own_ != nullptr ? own_->take_tally() : Tally{};
   tally.add(listeners_.take_tally());
+  const std::lock_guard lock(mutex_);
+  tally.add({0, 0, std::exchange(untold_, {})});
   return tally;
 }
 

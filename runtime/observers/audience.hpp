@@ -4,7 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "runtime/observers/listeners.hpp"
 #include "runtime/observers/observing.hpp"
@@ -29,6 +32,8 @@ class Audience {
   void show(const std::shared_ptr<const Observed>& part);
   void show(const ObservedStep& step);
 
+  /// A trouble of the next tally, once however often it is noted.
+  void note(const std::string& trouble);
   Tally take_tally();
 
   /// Lets observers in this process see what waits, and end.
@@ -37,6 +42,9 @@ class Audience {
  private:
   std::unique_ptr<Observing> own_;  ///< None: the job has none.
   Listeners listeners_;
+  std::mutex mutex_;
+  std::set<std::string> noted_;
+  std::vector<std::string> untold_;  ///< Of these.
 };
 
 }  // namespace troupe::observers

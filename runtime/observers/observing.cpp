@@ -29,7 +29,8 @@ std::string thrown_by(const Call& call) {
 void Tally::add(const Tally& other) {
   shown += other.shown;
   dropped += other.dropped;
-  troubles.insert(troubles.end(), other.troubles.begin(), other.troubles.end());
+  for (const std::string& trouble : other.troubles)
+    if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(trouble);
 }
 
 /// One observer, and what waits for it.

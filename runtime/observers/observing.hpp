@@ -22,10 +22,11 @@ namespace troupe::observers {
 /// What became of what was shown, since it was asked last.
 struct Tally {
   std::int64_t shown = 0;
-  std::int64_t dropped = 0;           ///< The queue was full, or the observer had ended.
-  std::vector<std::string> troubles;  ///< One sentence each, of observers that were ended.
+  std::int64_t dropped = 0;  ///< The queue was full, or the observer had ended.
+  /// One sentence each: of observers that were ended, and of what nobody shows them.
+  std::vector<std::string> troubles;
 
-  /// Adds what happened later, or elsewhere.
+  /// Adds what happened later, or elsewhere. Of the same trouble twice one is told.
   void add(const Tally& other);
 
   template <class Inspector>

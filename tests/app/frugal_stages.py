@@ -44,9 +44,20 @@ def a_stage_that_it_cannot_run_is_refused_by_its_name(bench):
     expect(done.returncode != 0 and "stage kind 'frugal' runs encoders alone" in done.stderr, f"exit {done.returncode}\n{done.stderr[-1500:]}")
 
 
+def who_looks_at_its_modules_is_told_once_that_it_shows_nothing(bench):
+    statistics = bench.built(ROOT / "examples" / "statistics") / "statistics.so"
+    words = [f'plugins.libraries=["{bench.library}","{statistics}"]', "train.steps=4"]
+    said = {}
+    for name, more in (("all", ""), ("llm", ',module="llm",losses=true')):
+        ran(bench.job(name, *words, f'observe.observers=[{{name="statistics"{more}}}]'))
+        said[name] = [line for line in (bench.folder / name / "train.log").read_text().splitlines() if "observers see nothing of" in line]
+    expect(len(said["all"]) == 1 and "vision, vision_projector, audio, audio_projector" in said["all"][0] and "`show_to`" in said["all"][0], f"{said}")
+    expect(not said["llm"], f"{said}")
+
+
 CASES = [it_keeps_what_stages_promise, it_trains_what_the_engines_own_stages_train,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, a_frozen_encoder_keeps_nothing_and_trains_nothing,
-         a_stage_that_it_cannot_run_is_refused_by_its_name]
+         a_stage_that_it_cannot_run_is_refused_by_its_name, who_looks_at_its_modules_is_told_once_that_it_shows_nothing]
 
 if __name__ == "__main__":
     sys.exit(main(FrugalBench, CASES, *sys.argv[1:]))
