@@ -33,10 +33,10 @@ struct MicrobatchShare {
 
 struct GroupDistribution {
   std::vector<MicrobatchShare> shares;  ///< One per group, in the caller's order.
-  double max_ms = 0;               ///< Largest N_i T_i.
-  double deviation = 0;            ///< The sum that eq. 2.6 minimises.
-  std::int64_t work = 0;           ///< Steps of the search; see `kDistributeWorkMax`.
-  bool optimal = true;             ///< False: the search was cut off with the best so far.
+  double max_ms = 0;                    ///< Largest N_i T_i.
+  double deviation = 0;                 ///< The sum that eq. 2.6 minimises.
+  std::int64_t work = 0;                ///< Steps of the search; see `kDistributeWorkMax`.
+  bool optimal = true;                  ///< False: the search was cut off with the best so far.
 };
 
 inline constexpr std::size_t kDistributePipelinesMax = 10'000;
