@@ -155,6 +155,8 @@ struct RunLock::Held {
   std::chrono::milliseconds silence{};
   OnTaken on_taken;
   int file = -1;
+  /// By the clock that goes on while a machine sleeps; from the start, which the thread may miss.
+  std::chrono::system_clock::time_point touched = std::chrono::system_clock::now();
   std::mutex mutex;
   std::condition_variable changed;
   bool ends = false;
@@ -163,8 +165,6 @@ struct RunLock::Held {
   void touch_until_end() {
     const auto interval = std::min<std::chrono::milliseconds>(kTouchInterval, silence / 4);
     std::unique_lock lock(mutex);
-    // By the clock that goes on while a machine sleeps.
-    auto touched = std::chrono::system_clock::now();
     while (!changed.wait_for(lock, interval, [this] { return ends; })) {
       if (const auto why = taken(std::chrono::system_clock::now() - touched >= silence)) {
         lock.unlock();

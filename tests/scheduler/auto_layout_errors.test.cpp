@@ -157,8 +157,9 @@ TEST_CASE("numbers of replicas that cannot be are refused with the fix", "[sched
     request.cluster = {40, 1};
     request.global_batch = 40;
     request.pins["llm"].dp = 2;
-    CHECK_THAT(refused().message, ContainsSubstring("40 devices cannot be shared out to "
-                                                    "parallel.vision.dp = 1 and "));
+    CHECK_THAT(refused().message,
+               ContainsSubstring("40 devices cannot be shared out to parallel.vision.dp = 1, "
+                                 "parallel.audio.dp = 1 and parallel.llm.dp = 2"));
   }
   SECTION("memory") {
     request.pins["vision"].dp = 3;
