@@ -117,8 +117,10 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
                                                transport_options(job, welcome.node.value));
   if (!transport.ok()) return std::move(transport).error();
   resources.transport = std::move(transport).value();
-  return introduce(welcome.node, *resources.transport,
-                   engine::identify(*resources.dataset, resources.setup.data.seed));
+  auto ready = introduce(welcome.node, *resources.transport,
+                         engine::identify(*resources.dataset, resources.setup.data.seed));
+  ready.plugins = engine::identify_plugins();
+  return ready;
 }
 
 /// Looks for a new head of the job, by one thread after the other.

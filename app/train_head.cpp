@@ -218,6 +218,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.samples = opened.samples;
   resources.tries = opened.tries;
   resources.data = opened.data;
+  resources.plugins = engine::identify_plugins();
   resources.console = &console;
   resources.transport = std::move(doors.transport);
   resources.listen = reachable(address, address.port);

@@ -8,6 +8,7 @@
 
 #include "engine/iteration/step_note.hpp"
 #include "engine/setup/data_identity.hpp"
+#include "engine/setup/plugin_identity.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/model_state.hpp"
@@ -23,10 +24,11 @@ struct NodeReady {
   NodeId node;
   ByteString address;  ///< For `Transport::connect`.
   engine::DataIdentity data;
+  std::vector<engine::PluginIdentity> plugins = {};  ///< That its process has loaded.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address, x.data);
+    return f(x.node, x.address, x.data, x.plugins);
   }
 };
 

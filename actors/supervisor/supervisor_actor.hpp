@@ -13,6 +13,7 @@
 #include "actors/link/protocol.hpp"
 #include "actors/supervisor/gathering.hpp"
 #include "engine/setup/job_setup.hpp"
+#include "engine/setup/plugin_identity.hpp"
 #include "engine/setup/resume.hpp"
 
 namespace troupe::actors {
@@ -30,6 +31,7 @@ struct HeadResources {
   std::vector<SampleShape> samples = {};
   std::int32_t tries = 0;  ///< So often the job has begun again from where it goes on now.
   engine::DataIdentity data;
+  std::vector<engine::PluginIdentity> plugins = {};  ///< That the head has loaded.
   std::shared_ptr<engine::RunFolder> folder;
   observe::Console* console = nullptr;
   observe::Logger logger;

@@ -36,12 +36,18 @@ caf::error refuse(Self self, const NodeHello& hello, const std::string& why,
   return caf::make_error(caf::sec::runtime_error, why, fix);
 }
 
+/// Whether a node works by the same code on the same data as the head.
+Status same_work(const SupervisorState& state, const NodeReady& ready) {
+  const std::string who = describe(state.job.members, ready.node);
+  // First: another format would read other data.
+  auto same = engine::same_plugins(state.resources->plugins, ready.plugins, who);
+  return same.ok() ? engine::same_data(state.resources->data, ready.data, who) : same;
+}
+
 /// It is here while the job runs: connects the head to it.
 Status take_note_of(Self self, const NodeReady& ready) {
   auto& state = self->state;
-  auto same =
-      engine::same_data(state.resources->data, ready.data, describe(state.job.members, ready.node));
-  if (!same.ok()) return same;
+  if (auto same = same_work(state, ready); !same.ok()) return same;
   return connect_to(*state.resources->transport, ready);
 }
 
@@ -116,11 +122,10 @@ void node_ready(Self self, const NodeReady& ready) {
   NodeReady& kept = state.links[ready.node.index()].ready;
   kept = ready;
   kept.data = {};  // Its peers need its address alone.
-  const std::string who = describe(state.job.members, ready.node);
-  state.resources->logger.info(who + " joined");
+  kept.plugins = {};
+  state.resources->logger.info(describe(state.job.members, ready.node) + " joined");
   if (state.job.phase() != Phase::joining) return;
-  if (auto same = engine::same_data(state.resources->data, ready.data, who); !same.ok())
-    return fail(self, same.error());
+  if (auto same = same_work(state, ready); !same.ok()) return fail(self, same.error());
   engine::learn_sizes(state.resources->data, ready.data);
   if (state.job.members.present().size() == state.job.members.size()) begin_job(self);
 }

@@ -198,8 +198,9 @@ BoundJob bind_job(const Value& root, Findings& findings) {
   job.data = bind_data(reader.take("data"), has_all_plugins, findings);
   const bool are_formats_known = std::ranges::all_of(
       job.data.sources, [](const auto& source) { return data::check_format(source.format).ok(); });
-  // On another machine a library may lie elsewhere, or be another build of it: what counts is that
-  // its families and formats are known. Policies are asked by the head alone.
+  // On another machine a library may lie elsewhere, or another one there: what counts is that its
+  // families and formats are known. Whether it is the head's build the head sees. Policies are
+  // asked by the head alone.
   if (findings.paths != Paths::of_another_machine || !bound.modules_complete || !are_formats_known)
     for (auto& error : not_loaded)
       findings.add_at(error.where, std::move(error.message), std::move(error.fix), error.code);

@@ -65,22 +65,37 @@ Status load(const fs::path& path) {
                  answer.error().fix);
 }
 
+struct Libraries {
+  std::mutex mutex;
+  std::map<std::string, std::string> names;  // Of the files, by what they hold.
+};
+
+Libraries& libraries() {
+  // Never destroyed: who was shown their contents may look at them until the process ends.
+  static Libraries& all = *new Libraries;
+  return all;
+}
+
 }  // namespace
 
 Status load_plugin(const fs::path& library) {
-  static std::mutex mutex;
-  static std::map<std::string, Status> answers;  // By what the file holds.
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(libraries().mutex);
   // Read in sight of who watches for files that hang; what follows finds it in memory.
   const auto content = files::is_file(library) ? files::read_whole(library) : std::nullopt;
   if (!content)
     return refused(Errc::not_found, library, "is not there, or cannot be read",
                    "correct the path, or build the plug-in");
-  const auto known = answers.find(*content);
-  if (known != answers.end()) return known->second;
+  if (libraries().names.contains(*content)) return Done{};
   auto answer = load(library);
-  if (answer.ok()) answers.emplace(*content, answer);
+  if (answer.ok()) libraries().names.emplace(*content, library.filename().string());
   return answer;
+}
+
+std::vector<LoadedPlugin> loaded_plugins() {
+  const std::lock_guard lock(libraries().mutex);
+  std::vector<LoadedPlugin> loaded;
+  for (const auto& [content, name] : libraries().names) loaded.push_back({name, content});
+  return loaded;
 }
 
 }  // namespace troupe::plugins

@@ -4,6 +4,9 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "runtime/vocabulary/result.hpp"
 
@@ -18,5 +21,15 @@ namespace troupe::plugins {
 ///   registration says.
 /// - unavailable: it was built against other headers than this program, or by another compiler.
 Status load_plugin(const std::filesystem::path& library);
+
+/// A library that was loaded.
+struct LoadedPlugin {
+  std::string name;          ///< Of its file, without folders.
+  std::string_view content;  ///< All bytes of the file; valid for the life of the process.
+};
+
+/// What `load_plugin` has loaded so far, each content once, in the order of their bytes.
+/// Thread-safe.
+std::vector<LoadedPlugin> loaded_plugins();
 
 }  // namespace troupe::plugins

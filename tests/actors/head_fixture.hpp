@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/node/peers.hpp"
@@ -105,7 +106,9 @@ class Head {
   std::string join_with(NodeHolding holding, const std::string& build = "1.0 (abc)",
                         const std::string& run_id = "5f0c", std::int64_t incarnation = 1) {
     const NodeId node = holding.ready.node;
+    auto plugins = std::move(holding.ready.plugins);
     holding.ready = introduce(node, *transports_[node.index()], {60, 7});
+    holding.ready.plugins = std::move(plugins);
     return join(
         {"host", 100 + node.value, node.value, build, {std::move(holding)}, run_id, incarnation});
   }
@@ -133,8 +136,11 @@ class Head {
     }
   }
 
-  void ready(std::size_t id, engine::DataIdentity data = {60, 7}) {
-    caf::send_as(nodes[id], actor, introduce(NodeId{id}, *transports_[id], data));
+  void ready(std::size_t id, engine::DataIdentity data = {60, 7},
+             std::vector<engine::PluginIdentity> plugins = {}) {
+    NodeReady ready = introduce(NodeId{id}, *transports_[id], data);
+    ready.plugins = std::move(plugins);
+    caf::send_as(nodes[id], actor, std::move(ready));
     system.run();
   }
 

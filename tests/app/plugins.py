@@ -101,6 +101,13 @@ class Bench:
         for stage in stages:
             expect({"gradients", "moved"} <= set(stage["kept"]) and not stage["breaches"] and not stage["not_tried"], f"{stage}")
 
+    def node_job(self, name, library):
+        """The job file of a node that has the plug-in and the data where it says."""
+        own = self.folder / f"{name}.toml"
+        own.write_text(f'extends = "{self.example}/job.toml"\n[plugins]\nlibraries = ["{library}"]\n'
+                       f'[[data.sources]]\n{self.own_source()}\n')
+        return own
+
     def own_source(self):
         """Of a job file for one node."""
         return f'json = "{self.folder}/data/samples.json"'
@@ -251,12 +258,23 @@ def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
 
 def a_node_finds_its_library_where_its_own_job_says(bench):
     with bench.waiting_for_nodes("by-hand") as (job, join):
-        own = bench.folder / "own.toml"
-        own.write_text(f'extends = "{bench.example}/job.toml"\n[plugins]\nlibraries = ["{bench.library}"]\n'
-                       f'[[data.sources]]\n{bench.own_source()}\n')
+        own = bench.node_job("own", bench.library)
         nodes = [join("--job", own) for _ in range(2)]
         expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}\n{nodes[0].stderr.read()[-800:]}")
     bench.equal(bench.reference(), "by-hand")
+
+
+def a_node_with_another_build_of_it_is_refused(bench):
+    """Replicas that ran different code would train different values, and nothing else tells."""
+    rebuilt = bench.folder / "rebuilt" / bench.library_name
+    rebuilt.parent.mkdir()
+    rebuilt.write_bytes(bench.library.read_bytes() + b"another build")
+    with bench.waiting_for_nodes("other-build") as (job, join):
+        node = join("--job", bench.node_job("rebuilt", rebuilt))
+        said = node.communicate(timeout=WITHIN_S)[1]
+        expect(job.process.wait(WITHIN_S) == 2, f"exit {job.process.returncode} instead of 2\n{said}")
+    expect(f"has another build of plug-in {bench.library_name}: its hash is " in said and ", the head's " in said, said)
+    expect(not read_lines_so_far(bench.folder / "other-build" / "metrics.jsonl"), "a step was trained")
 
 
 def two_plugins_of_one_name_are_refused(bench):
@@ -285,8 +303,8 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
 CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
-         a_job_without_its_plugin_says_which_families_there_are, what_is_no_plugin_is_refused_with_the_fix,
-         two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
+         a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
+         what_is_no_plugin_is_refused_with_the_fix, two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
 
 def main(make_bench, cases, binary, *wanted):

@@ -1,0 +1,61 @@
+#include "engine/setup/plugin_identity.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+
+#include "runtime/plugins/load_plugin.hpp"
+#include "runtime/state/tensor_hash.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Its first eight hexadecimal digits: enough to tell two builds apart by eye.
+std::string brief(std::uint64_t hash) {
+  std::array<char, 9> text{};
+  std::snprintf(text.data(), text.size(), "%08x", static_cast<unsigned>(hash >> 32));
+  return text.data();
+}
+
+Error other_build(const std::string& who, const PluginIdentity& theirs,
+                  const PluginIdentity& ours) {
+  return {
+      Errc::invalid_argument,
+      who + " has another build of plug-in " + theirs.name + ": its hash is " + brief(theirs.hash) +
+          ", the head's " + brief(ours.hash),
+      "plugins.libraries",
+      "copy one build to every machine (a library that is built there anew may be another one); "
+      "`troupe node --job FILE` says where a node keeps it"};
+}
+
+Error unknown_to_head(const std::string& who, const PluginIdentity& theirs) {
+  return {Errc::invalid_argument,
+          who + " has plug-in " + theirs.name + " (hash " + brief(theirs.hash) +
+              "), which the head has not loaded",
+          "plugins.libraries",
+          "give every machine the same plug-ins, in the job as in a job file of the node's own"};
+}
+
+}  // namespace
+
+std::vector<PluginIdentity> identify_plugins() {
+  std::vector<PluginIdentity> identities;
+  for (const auto& plugin : plugins::loaded_plugins())
+    identities.push_back(
+        {plugin.name, state::hash_bytes(std::as_bytes(std::span(plugin.content)))});
+  return identities;
+}
+
+Status same_plugins(std::span<const PluginIdentity> here, std::span<const PluginIdentity> there,
+                    const std::string& who) {
+  for (const PluginIdentity& theirs : there) {
+    if (std::ranges::find(here, theirs.hash, &PluginIdentity::hash) != here.end()) continue;
+    const auto ours = std::ranges::find(here, theirs.name, &PluginIdentity::name);
+    return ours == here.end() ? unknown_to_head(who, theirs) : other_build(who, theirs, *ours);
+  }
+  return Done{};
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,61 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/setup/plugin_identity.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "runtime/files/read_stream.hpp"
+#include "runtime/plugins/load_plugin.hpp"
+#include "runtime/state/tensor_hash.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Plugins = std::vector<PluginIdentity>;
+
+TEST_CASE("a process tells of each plug-in what its file held when it was loaded", "[engine]") {
+  const data::TempFolder folder;
+  const std::filesystem::path library = TROUPE_APART;
+  const auto copy = folder.path() / "copy.so";
+  std::filesystem::copy_file(library, copy);
+  REQUIRE(plugins::load_plugin(library).ok());
+  REQUIRE(plugins::load_plugin(copy).ok());  // Found loaded already.
+  folder.write("copy.so", "another build, which nobody has loaded");
+  const std::string content = files::read_whole(library).value();
+  const PluginIdentity apart{library.filename().string(),
+                             state::hash_bytes(std::as_bytes(std::span(content)))};
+  CHECK(std::ranges::count(identify_plugins(), apart) == 1);
+  CHECK(std::ranges::count(identify_plugins(), std::string("copy.so"), &PluginIdentity::name) == 0);
+}
+
+TEST_CASE("the same builds are the same plug-ins whatever their files are called", "[engine]") {
+  const Plugins here{{"a.so", 1}, {"b.so", 2}};
+  CHECK(same_plugins(here, here, "node 1").ok());
+  CHECK(same_plugins(here, Plugins{{"b.so", 1}, {"c.so", 2}}, "node 1").ok());
+  CHECK(same_plugins(here, Plugins{{"b.so", 2}}, "node 1").ok());  // It needs no other one.
+  CHECK(same_plugins({}, {}, "node 1").ok());
+}
+
+TEST_CASE("a plug-in that the head has not loaded is named", "[engine][errors]") {
+  const Plugins here{{"a.so", 1}, {"b.so", 0x0000'00ab'0000'0000}};
+  const auto other = same_plugins(here, Plugins{{"a.so", 1}, {"b.so", 0xffff'ffff'0000'0001}},
+                                  "node 1 (host, pid 7)");
+  REQUIRE_FALSE(other.ok());
+  CHECK(other.error() ==
+        Error{Errc::invalid_argument,
+              "node 1 (host, pid 7) has another build of plug-in b.so: its hash is ffffffff, the "
+              "head's 000000ab",
+              "plugins.libraries", other.error().fix});
+  CHECK(other.error().fix.find("copy one build to every machine") == 0);
+  CHECK(other.error().fix.find("--job") != std::string::npos);
+
+  const auto unknown = same_plugins(here, Plugins{{"c.so", 3}}, "node 2");
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(unknown.error().message ==
+        "node 2 has plug-in c.so (hash 00000000), which the head has not loaded");
+}
+
+}  // namespace
+}  // namespace troupe::engine
