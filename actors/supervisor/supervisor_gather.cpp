@@ -120,6 +120,7 @@ Status connect_members(SupervisorState& state, const Gathering& gathering) {
     if (auto connected = connect_to(*state.resources->transport, ready); !connected.ok())
       return connected;
     ready.data = {};
+    ready.plugins = {};
   }
   return Done{};
 }
@@ -256,6 +257,22 @@ Error other_build(const NodeHello& hello, const std::string& build) {
           "(cluster.head_timeout_s); --fresh gives the state up"};
 }
 
+/// The same where its plug-ins are others; a head that only saves what nodes hold runs none of
+/// them.
+Status same_code(const HeadResources& head, const NodeHello& hello) {
+  if (head.gather && head.gather->ends) return Done{};
+  const NodeHolding& holding = hello.holding.front();
+  auto same = engine::same_plugins(head.plugins, holding.ready.plugins,
+                                   hello.host + " (pid " + std::to_string(hello.pid) + ")");
+  if (same.ok()) return same;
+  return Error{Errc::invalid_argument,
+               "nodes of this run wait for their head with the state of step " +
+                   std::to_string(holding.progress.step) + ", and " + same.error().message,
+               same.error().where,
+               "put that build back, or wait until the nodes have saved and ended "
+               "(cluster.head_timeout_s); --fresh gives the state up"};
+}
+
 /// Whether it has come before, and its connection broke since.
 bool is_same_process(const Member& node, const NodeHello& hello) {
   return node.phase == Member::Phase::joined && node.host == hello.host && node.pid == hello.pid;
@@ -287,6 +304,11 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
   if (hello.build != state.resources->build && state.job.phase() == Phase::gathering) {
     fail(self, other_build(hello, state.resources->build));
     return turn_away(self, hello, "it is another build of troupe");
+  }
+  if (auto same = same_code(*state.resources, hello);
+      !same.ok() && state.job.phase() == Phase::gathering) {
+    fail(self, same.error());
+    return turn_away(self, hello, "it has another build of a plug-in");
   }
   if (state.job.phase() != Phase::gathering)
     return refuse(self, hello, "the job goes on without it since it lost its head");

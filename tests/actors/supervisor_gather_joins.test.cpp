@@ -175,6 +175,28 @@ TEST_CASE("a head of another build leaves nodes their state", "[actors][takeover
   CHECK(head.seen[1].stops.empty());
 }
 
+TEST_CASE("a head with another build of a plug-in leaves nodes their state", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.resources.plugins = {{"mine.so", 1}};
+  auto holding = taking.at_step(0, 4);
+  holding.ready.plugins = {{"mine.so", 2}};
+  SECTION("which it would go on with") {
+    head.join_with(std::move(holding));
+    CHECK(head.fix.empty());
+    REQUIRE(head.ended.has_value());
+    CHECK(says(head.ended->message,
+               "state of step 4, and host (pid 100) has another build of plug-in mine.so"));
+    CHECK(says(head.ended->message, "put that build back"));
+    CHECK(taking.opened.empty());
+  }
+  SECTION("unless it only saves what they hold") {
+    head.resources.gather->ends = true;
+    CHECK(head.join_with(std::move(holding)) == "0");
+    CHECK_FALSE(head.ended);
+  }
+}
+
 TEST_CASE("a node whose last connection still counts comes again", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;
