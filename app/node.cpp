@@ -34,6 +34,7 @@
 #include "app/transport_options.hpp"
 #include "app/version.hpp"
 #include "engine/execution/device_place.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/profiling/this_machine.hpp"
 #include "engine/setup/kept_lengths.hpp"
 #include "engine/setup/source_nodes.hpp"
@@ -120,6 +121,7 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   auto ready = introduce(welcome.node, *resources.transport,
                          engine::identify(*resources.dataset, resources.setup.data.seed));
   ready.plugins = engine::identify_plugins();
+  ready.stage_kinds = engine::stage_kind_names();
   return ready;
 }
 

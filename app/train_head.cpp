@@ -24,6 +24,7 @@
 #include "app/taking_over.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/iteration/plan_summary.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/this_machine.hpp"
@@ -219,6 +220,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.tries = opened.tries;
   resources.data = opened.data;
   resources.plugins = engine::identify_plugins();
+  resources.stage_kinds = engine::stage_kind_names();
   resources.console = &console;
   resources.transport = std::move(doors.transport);
   resources.listen = reachable(address, address.port);

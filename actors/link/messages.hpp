@@ -25,10 +25,11 @@ struct NodeReady {
   ByteString address;  ///< For `Transport::connect`.
   engine::DataIdentity data;
   std::vector<engine::PluginIdentity> plugins = {};  ///< That its process has loaded.
+  std::vector<std::string> stage_kinds = {};         ///< That it knows: `engine::make_stage`.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address, x.data, x.plugins);
+    return f(x.node, x.address, x.data, x.plugins, x.stage_kinds);
   }
 };
 

@@ -32,6 +32,7 @@ struct HeadResources {
   std::int32_t tries = 0;  ///< So often the job has begun again from where it goes on now.
   engine::DataIdentity data;
   std::vector<engine::PluginIdentity> plugins = {};  ///< That the head has loaded.
+  std::vector<std::string> stage_kinds = {};         ///< Which all nodes must know.
   std::shared_ptr<engine::RunFolder> folder;
   observe::Console* console = nullptr;
   observe::Logger logger;

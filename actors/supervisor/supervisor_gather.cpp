@@ -121,6 +121,7 @@ Status connect_members(SupervisorState& state, const Gathering& gathering) {
       return connected;
     ready.data = {};
     ready.plugins = {};
+    ready.stage_kinds = {};
   }
   return Done{};
 }

@@ -40,7 +40,9 @@ caf::error refuse(Self self, const NodeHello& hello, const std::string& why,
 Status same_work(const SupervisorState& state, const NodeReady& ready) {
   const std::string who = describe(state.job.members, ready.node);
   // First: another format would read other data.
-  auto same = engine::same_plugins(state.resources->plugins, ready.plugins, who);
+  if (auto same = engine::same_plugins(state.resources->plugins, ready.plugins, who); !same.ok())
+    return same;
+  auto same = engine::same_stage_kinds(state.resources->stage_kinds, ready.stage_kinds, who);
   return same.ok() ? engine::same_data(state.resources->data, ready.data, who) : same;
 }
 
@@ -123,6 +125,7 @@ void node_ready(Self self, const NodeReady& ready) {
   kept = ready;
   kept.data = {};  // Its peers need its address alone.
   kept.plugins = {};
+  kept.stage_kinds = {};
   state.resources->logger.info(describe(state.job.members, ready.node) + " joined");
   if (state.job.phase() != Phase::joining) return;
   if (auto same = same_work(state, ready); !same.ok()) return fail(self, same.error());

@@ -58,4 +58,16 @@ Status same_plugins(std::span<const PluginIdentity> here, std::span<const Plugin
   return Done{};
 }
 
+Status same_stage_kinds(std::span<const std::string> here, std::span<const std::string> there,
+                        const std::string& who) {
+  for (const std::string& kind : here)
+    if (std::ranges::find(there, kind) == there.end())
+      return Error{Errc::invalid_argument,
+                   who + " has no stage kind '" + kind + "', by which the job's stages run",
+                   "plugins.libraries",
+                   "put its plug-in on that machine where the job says, or start the node with "
+                   "--job and a job file whose plugins.libraries say where it is"};
+  return Done{};
+}
+
 }  // namespace troupe::engine

@@ -28,13 +28,20 @@ struct PluginIdentity {
 /// linear in their bytes.
 std::vector<PluginIdentity> identify_plugins();
 
-/// One that `there` has not loaded is no difference: what a node cannot do without, it asks for
-/// itself. Names of files may differ.
+/// One that `there` has not loaded is no difference: families and formats a node asks for itself,
+/// and see `same_stage_kinds`. Names of files may differ.
 ///
 /// Errors: invalid_argument: `there` has loaded what `here` has not; names the plug-in and, where
 /// `here` has one of that name, the first half of both hashes. `who`: a node, as the message calls
 /// it.
 Status same_plugins(std::span<const PluginIdentity> here, std::span<const PluginIdentity> there,
                     const std::string& who);
+
+/// A node without a kind of stage would run the built-in one and say nothing of it.
+///
+/// Errors: invalid_argument: `there` lacks a kind that `here` has; names the first. `who`: as
+/// above.
+Status same_stage_kinds(std::span<const std::string> here, std::span<const std::string> there,
+                        const std::string& who);
 
 }  // namespace troupe::engine

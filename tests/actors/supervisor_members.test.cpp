@@ -196,6 +196,17 @@ TEST_CASE("a node with another build of a plug-in ends the job before it starts"
   CHECK(says(head.ended->message, "copy one build to every machine"));
 }
 
+TEST_CASE("a node that lacks a kind of stage ends the job before it starts",
+          "[actors][members][errors]") {
+  Head head;
+  head.resources.stage_kinds = {"sentry"};
+  head.join("zero");
+  head.ready(0);
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 2);
+  CHECK(says(head.ended->message, "node 0 (zero, pid 100) has no stage kind 'sentry'"));
+}
+
 TEST_CASE("a node that is drained gives its state away and ends well", "[actors][members]") {
   Members members;
   Head& head = members.head;

@@ -306,6 +306,14 @@ def a_check_names_the_promise_that_is_broken(bench):
     expect("no module 'visoin'" in said, said)
 
 
+def a_node_without_the_plugin_is_refused(bench):
+    """It would run the built-in stage, and nobody would know."""
+    with bench.waiting_for_nodes("without") as (job, join):
+        said = join().communicate(timeout=90)[1]
+        expect(job.process.wait(90) == 2, f"exit {job.process.returncode} instead of 2\n{said}")
+    expect("has no stage kind 'sentry', by which the job's stages run" in said, said)
+
+
 def a_new_stage_passes_its_own_test_under_its_own_name(bench):
     folder = bench.folder / "mine"
     said = ran([bench.binary, "new", "stage", "mine", "--dir", folder])
@@ -320,7 +328,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
-         a_check_names_the_promise_that_is_broken,
+         a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
 
 if __name__ == "__main__":

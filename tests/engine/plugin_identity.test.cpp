@@ -57,5 +57,17 @@ TEST_CASE("a plug-in that the head has not loaded is named", "[engine][errors]")
         "node 2 has plug-in c.so (hash 00000000), which the head has not loaded");
 }
 
+TEST_CASE("a kind of stage that a node lacks is named, one that it has besides is not",
+          "[engine][errors]") {
+  const std::vector<std::string> here{"sentry", "frugal"};
+  CHECK(same_stage_kinds(here, std::vector<std::string>{"frugal", "own", "sentry"}, "node 1").ok());
+  const auto lacking = same_stage_kinds(here, std::vector<std::string>{"sentry"}, "node 1 (host)");
+  REQUIRE_FALSE(lacking.ok());
+  CHECK(lacking.error().code == Errc::invalid_argument);
+  CHECK(lacking.error().message ==
+        "node 1 (host) has no stage kind 'frugal', by which the job's stages run");
+  CHECK(lacking.error().fix.find("--job") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::engine
