@@ -119,7 +119,7 @@ bool keeps_rows(const RankGroup& from, const RankGroup& to) {
 
 std::vector<RankMessage> route_messages(Route route, std::span<const RankGroup> sources,
                                         std::span<const RankGroup> destinations,
-                                        std::span<const RowRoute> intervals, DeviceSlot hub) {
+                                        std::span<const RowInterval> intervals, DeviceSlot hub) {
   std::vector<RankMessage> messages;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const RankGroup& from = sources[at(intervals[i].source)];

@@ -14,8 +14,8 @@
 
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/route.hpp"
+#include "runtime/vocabulary/units.hpp"
 #include "scheduler/iteration/rank_links.hpp"
-#include "scheduler/iteration/row_routes.hpp"
 
 namespace troupe::scheduler {
 
@@ -23,6 +23,13 @@ namespace troupe::scheduler {
 struct RankGroup {
   Parallelism grid;
   std::vector<DeviceSlot> ranks;  ///< As many as the grid has; tp fastest.
+};
+
+/// Rows that one replica has and another one takes, in their order.
+struct RowInterval {
+  std::int32_t source = 0;       ///< Index into the sources,
+  std::int32_t destination = 0;  ///< and into the destinations.
+  TokenCount rows = 0;           ///< > 0.
 };
 
 /// Consecutive rows of an interval on their way from one device to another, or kept on one.
@@ -63,7 +70,7 @@ bool keeps_rows(const RankGroup& from, const RankGroup& to);
 /// Cost: O(intervals x ranks of source and destination), for tp above 1 times tp.
 std::vector<RankMessage> route_messages(Route route, std::span<const RankGroup> sources,
                                         std::span<const RankGroup> destinations,
-                                        std::span<const RowRoute> intervals, DeviceSlot hub);
+                                        std::span<const RowInterval> intervals, DeviceSlot hub);
 
 /// Milliseconds of these messages: each hop takes as long as the busiest link of a device, of each
 /// kind, needs for what it sends or for what it receives. `rows_ms`: as `LinkCost`, of rows.

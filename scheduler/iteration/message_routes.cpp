@@ -61,19 +61,19 @@ class Boundary {
       }
       return own;
     };
-    std::vector<std::pair<DeviceId, RowRoute>> rows;  // Of all messages, by hub and ends.
+    std::vector<std::pair<DeviceId, RowInterval>> rows;  // Of all messages, by hub and ends.
     for (const std::size_t m : own_) {
       const Message& message = messages_[m];
       const std::int32_t source = number(sources, from, message.source.stage);
       const std::int32_t destination = number(destinations, to, message.destination.stage);
-      rows.push_back({hub_of(message), {source, destination, 0, 0, message.rows}});
+      rows.push_back({hub_of(message), {source, destination, message.rows}});
     }
     const auto ends = [](const auto& entry) {
       return std::tuple(entry.first, entry.second.source, entry.second.destination);
     };
     std::sort(rows.begin(), rows.end(),
               [&](const auto& a, const auto& b) { return ends(a) < ends(b); });
-    std::map<DeviceId, std::vector<RowRoute>> by_hub;  // One interval for each pair of stages.
+    std::map<DeviceId, std::vector<RowInterval>> by_hub;  // One interval for each pair of stages.
     for (std::size_t i = 0; i < rows.size(); ++i) {
       auto& intervals = by_hub[rows[i].first];
       if (i > 0 && ends(rows[i]) == ends(rows[i - 1]))

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "tests/scheduler/example_models.hpp"
 
@@ -30,6 +31,39 @@ struct Side {
   std::vector<RankGroup> groups;
   std::vector<TokenCount> rows;  ///< Of each replica.
 };
+
+/// Rows that a replica has of another one's, and where they stand in both.
+struct Overlap {
+  RowInterval interval;
+  TokenCount source_begin = 0;       ///< First row, counted at the source.
+  TokenCount destination_begin = 0;  ///< The same row, counted at the destination.
+};
+
+/// Where two cuts of the same rows overlap, in row order.
+std::vector<Overlap> overlaps(const std::vector<TokenCount>& from,
+                              const std::vector<TokenCount>& to) {
+  std::vector<Overlap> all;
+  TokenCount source = 0;
+  for (std::size_t s = 0; s < from.size(); source += from[s++]) {
+    TokenCount destination = 0;
+    for (std::size_t d = 0; d < to.size(); destination += to[d++]) {
+      const TokenCount begin = std::max(source, destination);
+      const TokenCount end = std::min(source + from[s], destination + to[d]);
+      if (begin < end)
+        all.push_back({{static_cast<std::int32_t>(s), static_cast<std::int32_t>(d), end - begin},
+                       begin - source,
+                       begin - destination});
+    }
+  }
+  return all;
+}
+
+/// What messages are made from.
+std::vector<RowInterval> intervals_of(const std::vector<Overlap>& all) {
+  std::vector<RowInterval> intervals;
+  for (const Overlap& overlap : all) intervals.push_back(overlap.interval);
+  return intervals;
+}
 
 /// What ranks along cp have of the intervals that `group` is an end of; `value` of a replica's row.
 template <class Value>
@@ -67,15 +101,16 @@ Held execute(std::vector<RankMessage> messages, Held held) {
 
 /// A replica's rows as its ranks hold them, each rank what it needs and those along tp the same.
 std::vector<double> rows_of(const Side& side, std::size_t replica,
-                            const std::vector<RowRoute>& intervals, bool source, const Held& held) {
+                            const std::vector<Overlap>& intervals, bool source, const Held& held) {
   const RankGroup& group = side.groups[replica];
   std::vector<double> rows(static_cast<std::size_t>(side.rows[replica]), -1);
   for (std::size_t i = 0; i < intervals.size(); ++i) {
-    const auto& end = source ? intervals[i].source : intervals[i].destination;
+    const RowInterval& interval = intervals[i].interval;
+    const auto end = source ? interval.source : interval.destination;
     if (end != static_cast<std::int32_t>(replica)) continue;
     const TokenCount first = source ? intervals[i].source_begin : intervals[i].destination_begin;
     for (std::int32_t cp = 0; cp < group.grid.cp; ++cp) {
-      const RowCut own = even_cut(intervals[i].rows, group.grid.cp, cp);
+      const RowCut own = even_cut(interval.rows, group.grid.cp, cp);
       for (TokenCount row = own.begin; row < own.end; ++row)
         for (std::int32_t tp = 0; tp < group.grid.tp; ++tp) {
           const auto rank = static_cast<std::size_t>(cp * group.grid.tp + tp);
@@ -89,30 +124,30 @@ std::vector<double> rows_of(const Side& side, std::size_t replica,
   return rows;
 }
 
-std::vector<RowRoute> inverse(std::vector<RowRoute> intervals) {
-  for (RowRoute& interval : intervals) {
-    std::swap(interval.source, interval.destination);
-    std::swap(interval.source_begin, interval.destination_begin);
+std::vector<Overlap> inverse(std::vector<Overlap> intervals) {
+  for (Overlap& overlap : intervals) {
+    std::swap(overlap.interval.source, overlap.interval.destination);
+    std::swap(overlap.source_begin, overlap.destination_begin);
   }
   return intervals;
 }
 
 /// What arrives at every destination when each source holds `values` of its rows.
 std::vector<std::vector<double>> moved(Route route, const Side& from, const Side& to,
-                                       const std::vector<RowRoute>& intervals, DeviceSlot hub,
+                                       const std::vector<Overlap>& intervals, DeviceSlot hub,
                                        const std::vector<std::vector<double>>& values) {
   Held held;
   for (std::size_t i = 0; i < intervals.size(); ++i) {
-    const auto source = static_cast<std::size_t>(intervals[i].source);
+    const auto source = static_cast<std::size_t>(intervals[i].interval.source);
     give(
-        from.groups[source], i, intervals[i].rows,
+        from.groups[source], i, intervals[i].interval.rows,
         [&](TokenCount row) {
           return values[source][static_cast<std::size_t>(intervals[i].source_begin + row)];
         },
         held);
   }
-  const auto there =
-      execute(route_messages(route, from.groups, to.groups, intervals, hub), std::move(held));
+  const auto there = execute(
+      route_messages(route, from.groups, to.groups, intervals_of(intervals), hub), std::move(held));
   std::vector<std::vector<double>> arrived;
   for (std::size_t d = 0; d < to.groups.size(); ++d)
     arrived.push_back(rows_of(to, d, intervals, false, there));
@@ -140,12 +175,16 @@ std::vector<TokenCount> random_rows(std::mt19937& random, int replicas) {
   return rows;
 }
 
-/// Rows of each destination.
-std::vector<TokenCount> rows_at(const std::vector<RowRoute>& intervals, std::int32_t destinations) {
-  std::vector<TokenCount> rows(static_cast<std::size_t>(destinations));
-  for (const auto& interval : intervals)
-    rows[static_cast<std::size_t>(interval.destination)] += interval.rows;
-  return rows;
+/// The same rows, cut anew for so many replicas.
+std::vector<TokenCount> cut_anew(std::mt19937& random, const std::vector<TokenCount>& rows,
+                                 int replicas) {
+  const auto all = static_cast<int>(std::accumulate(rows.begin(), rows.end(), TokenCount{0}));
+  std::vector<int> ends{all};
+  for (int r = 1; r < replicas; ++r) ends.push_back(draw(random, 0, all));
+  std::sort(ends.begin(), ends.end());
+  std::vector<TokenCount> cut;
+  for (int begin = 0; const int end : ends) cut.push_back(end - std::exchange(begin, end));
+  return cut;
 }
 
 std::vector<std::vector<double>> random_values(std::mt19937& random, const Side& side) {
@@ -172,11 +211,15 @@ TEST_CASE("the laws of a boundary hold by every route, to the bit", "[scheduler]
     std::int32_t device = 0;
     Side from = random_side(random, random_rows(random, draw(random, 1, 5)), true, device);
     const auto destinations = draw(random, 1, 5);
-    const auto intervals = route_rows(from.rows, destinations).value();
+    // As many replicas may keep their rows.
+    const bool as_many = std::ssize(from.groups) == destinations;
+    const auto cut =
+        as_many && draw(random, 0, 3) == 0 ? from.rows : cut_anew(random, from.rows, destinations);
+    const auto intervals = overlaps(from.rows, cut);
     // Now and then both modules share devices.
     if (draw(random, 0, 3) == 0) device = 0;
-    Side to = random_side(random, rows_at(intervals, destinations), true, device);
-    if (draw(random, 0, 9) == 0 && from.groups.size() == to.groups.size()) to.groups = from.groups;
+    Side to = random_side(random, cut, true, device);
+    if (as_many && draw(random, 0, 4) == 0) to.groups = from.groups;
     const DeviceSlot hub =
         draw(random, 0, 4) > 0 ? from.groups[0].ranks[0] : DeviceSlot{NodeId{99}, 0};
     const auto values = random_values(random, from);
@@ -193,14 +236,15 @@ TEST_CASE("the laws of a boundary hold by every route, to the bit", "[scheduler]
         REQUIRE(static_cast<TokenCount>(back[s].size()) == from.rows[s]);
     }
     // By leader one message crosses for each pair of overlapping intervals.
-    const auto messages = route_messages(Route::leader, from.groups, to.groups, intervals, hub);
+    const auto messages =
+        route_messages(Route::leader, from.groups, to.groups, intervals_of(intervals), hub);
     std::set<std::size_t> crossing;
     std::size_t crossings = 0, at_home = 0;
     for (const auto& message : messages)
       if (message.hop == 1) crossing.insert(message.interval), ++crossings;
-    for (const auto& interval : intervals)
-      at_home += keeps_rows(from.groups[static_cast<std::size_t>(interval.source)],
-                            to.groups[static_cast<std::size_t>(interval.destination)]);
+    for (const Overlap& overlap : intervals)
+      at_home += keeps_rows(from.groups[static_cast<std::size_t>(overlap.interval.source)],
+                            to.groups[static_cast<std::size_t>(overlap.interval.destination)]);
     REQUIRE(crossings == crossing.size());
     REQUIRE(crossings == intervals.size() - at_home);
     kept += at_home;
@@ -211,17 +255,19 @@ TEST_CASE("the laws of a boundary hold by every route, to the bit", "[scheduler]
 }
 
 /// One move in place of two.
-std::vector<RowRoute> composed(const std::vector<RowRoute>& first,
-                               const std::vector<RowRoute>& second) {
-  std::vector<RowRoute> both;
+std::vector<Overlap> composed(const std::vector<Overlap>& first,
+                              const std::vector<Overlap>& second) {
+  std::vector<Overlap> both;
   for (const auto& a : first)
     for (const auto& b : second) {
-      if (a.destination != b.source) continue;
+      if (a.interval.destination != b.interval.source) continue;
       const TokenCount begin = std::max(a.destination_begin, b.source_begin);
-      const TokenCount end = std::min(a.destination_begin + a.rows, b.source_begin + b.rows);
+      const TokenCount end =
+          std::min(a.destination_begin + a.interval.rows, b.source_begin + b.interval.rows);
       if (begin < end)
-        both.push_back({a.source, b.destination, a.source_begin + begin - a.destination_begin,
-                        b.destination_begin + begin - b.source_begin, end - begin});
+        both.push_back({{a.interval.source, b.interval.destination, end - begin},
+                        a.source_begin + begin - a.destination_begin,
+                        b.destination_begin + begin - b.source_begin});
     }
   return both;
 }
@@ -233,12 +279,13 @@ TEST_CASE("two redistributions are one, by any routes", "[scheduler][property]")
     std::int32_t device = 0;
     const Side from = random_side(random, random_rows(random, draw(random, 1, 4)), true, device);
     const auto middles = draw(random, 1, 4), destinations = draw(random, 1, 4);
-    const auto first = route_rows(from.rows, middles).value();
+    const auto middle_rows = cut_anew(random, from.rows, middles);
+    const auto first = overlaps(from.rows, middle_rows);
     // Ranks along cp cut each interval: what the first move leaves is what the second begins with
     // where there is one.
-    const Side middle = random_side(random, rows_at(first, middles), false, device);
-    const auto second = route_rows(middle.rows, destinations).value();
-    const Side to = random_side(random, rows_at(second, destinations), true, device);
+    const Side middle = random_side(random, middle_rows, false, device);
+    const Side to = random_side(random, cut_anew(random, from.rows, destinations), true, device);
+    const auto second = overlaps(middle.rows, to.rows);
     const auto values = random_values(random, from);
     const DeviceSlot hub = from.groups[0].ranks[0];
     const auto once = [&](Route route) {
@@ -272,7 +319,7 @@ double ms(LinkClass link, double rows) {
 }
 
 double time_of(Route route, std::span<const RankGroup> from, std::span<const RankGroup> to,
-               std::span<const RowRoute> intervals) {
+               std::span<const RowInterval> intervals) {
   return route_ms(route_messages(route, from, to, intervals, from[0].ranks[0]), ms);
 }
 
@@ -280,7 +327,7 @@ TEST_CASE("four encoders gather for two llm replicas and scatter", "[scheduler]"
   // DFLOP, figure 6: three send their 8 rows to the first, which keeps its own and sends 16 to
   // each.
   const auto from = single(4, 0), to = single(2, 4);
-  const auto intervals = route_rows({8, 8, 8, 8}, 2).value();
+  const std::vector<RowInterval> intervals{{0, 0, 8}, {1, 0, 8}, {2, 1, 8}, {3, 1, 8}};
   const auto messages =
       route_messages(Route::gather_scatter, from, to, intervals, from[0].ranks[0]);
   std::map<std::int32_t, TokenCount> rows;
@@ -297,7 +344,7 @@ TEST_CASE("a leader takes the copies for many ranks off the network", "[schedule
   // quarters, and each rank gives its quarter to three others.
   const auto from = single(1, 0);
   const std::vector to{grid(4, 1, 1)};
-  const std::vector<RowRoute> all{{0, 0, 0, 0, 8}};
+  const std::vector<RowInterval> all{{0, 0, 8}};
   CHECK(time_of(Route::direct, from, to, all) == Approx(0.5 + 32));
   CHECK(time_of(Route::leader, from, to, all) == Approx(0.5 + 8 + 2 * (0.05 + 0.6)));
   // Back, one of the four would do; each sends a quarter.
@@ -307,7 +354,7 @@ TEST_CASE("a leader takes the copies for many ranks off the network", "[schedule
 
 TEST_CASE("ranks of grids send to each other side by side", "[scheduler]") {
   const std::vector from{grid(2, 2, 0)}, to{grid(2, 2, 1)};
-  const std::vector<RowRoute> all{{0, 0, 0, 0, 8}};
+  const std::vector<RowInterval> all{{0, 0, 8}};
   CHECK(route_messages(Route::direct, from, to, all, {}).size() == 4);
   CHECK(time_of(Route::direct, from, to, all) == Approx(0.5 + 4));
   // The other place along cp gives its four rows to the first rank, which sends eight.
@@ -319,7 +366,7 @@ TEST_CASE("ranks of grids send to each other side by side", "[scheduler]") {
 
 TEST_CASE("what a rank has it does not get", "[scheduler]") {
   const std::vector both{grid(2, 1, 0)};
-  const std::vector<RowRoute> all{{0, 0, 0, 0, 6}};
+  const std::vector<RowInterval> all{{0, 0, 6}};
   for (const Route route : kAll) CHECK(time_of(route, both, both, all) == 0);
   // tp 2 on devices 0 and 1, then cp 2 on the same: each keeps three rows, which it has.
   const std::vector split{grid(1, 2, 0)};

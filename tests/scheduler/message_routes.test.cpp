@@ -161,9 +161,8 @@ TEST_CASE("the legs of a message take what its ranks' messages take", "[schedule
               if (run.module == message.module &&
                   run.layers.end == std::ssize(plan.model.at(message.module).layers))
                 hub = plan.stages[s].devices.front();
-        const auto messages =
-            route_messages(message.route, a, b, std::vector<RowRoute>{{0, 0, 0, 0, 144}},
-                           plan.devices[hub.index()]);
+        const auto messages = route_messages(
+            message.route, a, b, std::vector<RowInterval>{{0, 0, 144}}, plan.devices[hub.index()]);
         const RouteLegs legs = legs_of(plan, message, gradient);
         const bool hub_apart = message.route == Route::gather_scatter && !message.relay.valid() &&
                                hub != plan.at(message.source.stage).devices.front();
