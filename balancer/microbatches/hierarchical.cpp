@@ -51,9 +51,13 @@ std::int64_t effective_microbatches(std::span<const Workload> workloads,
                                     std::int64_t microbatches) {
   double largest = 0;
   for (const auto& workload : workloads) largest = std::max(largest, workload.encoder_ms);
+  return effective_microbatches(total(workloads).encoder_ms, largest, microbatches);
+}
+
+std::int64_t effective_microbatches(double sum, double largest, std::int64_t microbatches) {
   if (largest <= 0) return microbatches;
   // The tolerance keeps ten equal samples ten, whatever their sum rounds to.
-  const double fit = total(workloads).encoder_ms / largest * (1 + 1e-12);
+  const double fit = sum / largest * (1 + 1e-12);
   if (fit >= static_cast<double>(microbatches)) return microbatches;
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(fit));
 }
@@ -86,7 +90,9 @@ Result<MicrobatchPlan> assign_hierarchical(std::span<const Workload> workloads,
   const auto largest_llm = [&](const MicrobatchPlan& plan) {
     return llm_spread(group_loads(workloads, plan.llm)).max_ms;
   };
-  const auto effective = effective_microbatches(workloads, options.microbatches);
+  const auto effective = options.effective
+                             ? std::min(*options.effective, options.microbatches)
+                             : effective_microbatches(workloads, options.microbatches);
   auto plan = plan_with(workloads, effective, options.deferral);
   if (largest_llm(plan) <= cap) return plan;
   if (effective < options.microbatches)

@@ -18,6 +18,10 @@ namespace troupe::balancer {
 /// only be lighter than the largest sample's.
 std::int64_t effective_microbatches(std::span<const Workload> workloads, std::int64_t microbatches);
 
+/// The same from the encoder work that microbatches share, and the largest that cannot be cut; both
+/// >= 0, in one unit.
+std::int64_t effective_microbatches(double sum, double largest, std::int64_t microbatches);
+
 /// Encoder microbatches: first the upper half of the samples by LLM workload (floor(n / 2); ties to
 /// the lower index), then the rest; in each by descending encoder workload (ties to the lower
 /// index), each to the microbatch with the least encoder work so far (ties: least LLM work, then
@@ -44,6 +48,8 @@ struct HierarchicalOptions {
   bool deferral = true;           ///< False: the encoder's microbatches on both sides.
   /// Largest LLM load of a microbatch in milliseconds; stands for memory. None: unbounded.
   std::optional<double> llm_cap_ms = std::nullopt;
+  /// K_eff, >= 1, where more than these samples decide it; at most K is taken. None: they do.
+  std::optional<std::int64_t> effective = std::nullopt;
 };
 
 /// The published algorithm: K_eff, stratified assignment, pairwise deferral. Where the plan with

@@ -31,6 +31,9 @@ struct PolicyOptions {
   std::int64_t pipeline_stages = 2;  ///< Stages of the pipeline; `disttrain` keeps its tail.
   /// Largest LLM load of one microbatch in milliseconds; stands for memory. None: unbounded.
   std::optional<double> llm_cap_ms = std::nullopt;
+  /// K_eff of all replicas together, >= 1, where their encoders share out the work of all of them;
+  /// a policy that goes by K_eff takes this one, or K where it is less. None: that of its samples.
+  std::optional<std::int64_t> shared_microbatches = std::nullopt;
   /// Plans that `auto` may cost, and exchanges that a search may look at (times 1000).
   std::int64_t evaluations_max = 200;
   /// Work of `auto`, in the units of `PolicyWork`: where samples or microbatches are so many that
@@ -47,6 +50,10 @@ struct PolicyOptions {
   /// samples for every size it weighs.
   LoadsCost estimate = nullptr;
 };
+
+/// K_eff that a policy goes by (hierarchical.hpp).
+std::int64_t effective_microbatches(std::span<const Workload> workloads,
+                                    const PolicyOptions& options);
 
 /// What a plan takes to make, in units of about a tenth of a microsecond.
 struct PolicyWork {

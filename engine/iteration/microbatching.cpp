@@ -224,14 +224,19 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
   if (!weighed.ok()) return std::move(weighed).error();
   const auto work = std::make_shared<const Work>(std::move(weighed).value());
   const bool compares = compares_whole_plans(exchange);
-  auto best = plan_one(batch, work, {exchange, options_.policy, compares});
+  Way way{exchange, options_.policy, compares};
+  if (exchange != Exchange::off)
+    way.shared_microbatches = shared_microbatches(
+        std::span(work->phases).first(work->phases.size() - 1), options_.microbatches);
+  auto best = plan_one(batch, work, way);
   if (!compares || (!best.ok() && best.error().code != Errc::infeasible)) return best;
   const PlanSize size{static_cast<double>(batch.samples.size()),
                       static_cast<double>(plan_.stages.size()), static_cast<double>(llm_count_),
                       static_cast<double>(options_.microbatches)};
   for (const auto& policy :
        compared_policies(best.ok() ? planned_step_ms(best) : 0, size, options_.evaluations)) {
-    auto other = plan_one(batch, work, {exchange, policy, compares});
+    way.policy = policy;
+    auto other = plan_one(batch, work, way);
     if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other);
   }
   return best;

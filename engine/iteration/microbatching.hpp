@@ -150,6 +150,8 @@ class Microbatching {
     Exchange exchange = Exchange::off;
     std::string policy;
     bool is_compared = false;  ///< With plans by other policies.
+    /// With an exchange K_eff of all llm replicas together.
+    std::optional<std::int64_t> shared_microbatches = {};
   };
 
   /// Whether plans are made that way.

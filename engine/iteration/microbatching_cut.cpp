@@ -117,6 +117,7 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
     const PipelineCosts* alone, std::span<const balancer::Workload> weights) const {
   balancer::PolicyOptions options;
   options.microbatches = options_.microbatches;
+  options.shared_microbatches = way.shared_microbatches;
   // A stream of its own for each llm replica of the job.
   std::uint64_t number = 0;
   for (std::size_t r = 0; r < share.llm.index(); ++r) number += plan_.is_llm(ReplicaId{r}) ? 1 : 0;

@@ -116,6 +116,15 @@ PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
 /// The largest load of a replica among `lists`, one for each of the group's.
 double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work);
 
+/// K_eff (Entrain 4.5.1) of all llm replicas together, where encoders share their batch out: at
+/// most `microbatches`, at least 1. A round of microbatches is spread over all replicas of a phase,
+/// so what cannot be cut, a sample or a piece of one, must be no more than a replica's even share
+/// of a round, whoever trains it. Of several phases the one that takes longest sets the pace, and
+/// the longest unit of any is held against that.
+///
+/// `encoders`: of all groups but the llm's. Cost: O(units). REQUIRES: microbatches >= 1.
+std::int64_t shared_microbatches(std::span<const PhaseWork> encoders, std::int64_t microbatches);
+
 /// What each would have that all shared the work of whole samples out evenly.
 double even_load(const PhaseWork& work);
 

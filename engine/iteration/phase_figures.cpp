@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "balancer/microbatches/hierarchical.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/phase_nodes.hpp"
 #include "runtime/vocabulary/index.hpp"
@@ -56,6 +57,21 @@ double even_load(const PhaseWork& work) {
   for (const double sample : work.samples) total += sample;
   for (const double share : work.shares) speeds += 1 / share;
   return total / speeds;
+}
+
+std::int64_t shared_microbatches(std::span<const PhaseWork> encoders, std::int64_t microbatches) {
+  double even = 0, longest = 0;
+  for (const PhaseWork& phase : encoders) {
+    double largest = 0;
+    for (std::size_t s = 0; s < phase.samples.size(); ++s)
+      if (!phase.cut.contains(static_cast<std::int32_t>(s)))
+        largest = std::max(largest, phase.samples[s]);
+    for (const double piece : phase.piece_work) largest = std::max(largest, piece);
+    const double fastest = *std::min_element(phase.shares.begin(), phase.shares.end());
+    even = std::max(even, even_load(phase));
+    longest = std::max(longest, largest * fastest);
+  }
+  return balancer::effective_microbatches(even, longest, microbatches);
 }
 
 FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "balancer/microbatches/baselines.hpp"
+#include "balancer/microbatches/policies.hpp"
 #include "tests/balancer/instances.hpp"
 
 namespace troupe::balancer {
@@ -41,6 +42,24 @@ TEST_CASE("the effective number of microbatches follows the largest encoder work
   CHECK(effective_microbatches(std::vector<Workload>(6, {3, 1}), 4) == 4);
   CHECK(effective_microbatches(std::vector<Workload>(6, {0, 1}), 8) == 8);
   CHECK(effective_microbatches({}, 8) == 8);
+}
+
+TEST_CASE("K_eff of all replicas takes the place of that of one's samples", "[balancer]") {
+  // Of its own samples two microbatches: 18 of work, 9 at most in one.
+  const std::vector<Workload> samples{{9, 1}, {3, 1}, {3, 1}, {3, 1}};
+  PolicyOptions options{.microbatches = 4};
+  const auto count = [&](const char* policy) {
+    return assign_microbatches(policy, samples, options).value().encoder.size();
+  };
+  for (const char* policy : {"hierarchical", "deferral", "deferral-chain"}) {
+    CAPTURE(policy);
+    options.shared_microbatches.reset();
+    CHECK(count(policy) == 2);
+    options.shared_microbatches = 3;
+    CHECK(count(policy) == 3);
+    options.shared_microbatches = 9;  // K is the most.
+    CHECK(count(policy) == 4);
+  }
 }
 
 TEST_CASE("assign_stratified deals the coarse half before the fine one", "[balancer]") {

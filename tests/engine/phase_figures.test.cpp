@@ -56,5 +56,30 @@ TEST_CASE("the balance of a phase, by hand", "[engine]") {
   CHECK((phase_balance(plan, ModuleGroupId{0}, planned, work) == PhaseBalance{}));
 }
 
+TEST_CASE("K_eff of all replicas, by hand", "[engine]") {
+  const auto count = [](const std::vector<PhaseWork>& encoders, std::int64_t microbatches) {
+    return shared_microbatches(encoders, microbatches);
+  };
+  // 24 on two replicas: 12 for each, four rounds of the largest sample's 3.
+  const std::vector<double> samples{3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1};
+  CHECK(count({work_of(samples, 2)}, 8) == 4);
+  CHECK(count({work_of(samples, 2)}, 3) == 3);
+  CHECK(count({work_of(samples, 1)}, 8) == 8);
+  CHECK(count({work_of(samples, 16)}, 8) == 1);
+  // One replica twice as fast: 24 / (1 + 2) = 8, and it has the largest in 1.5.
+  PhaseWork unequal = work_of(samples, 2);
+  unequal.shares = {1, 0.5};
+  CHECK(count({unequal}, 8) == 5);
+  // A giant of 12 beside twelve others of 1: 12 for each, one round; in pieces of 4 three.
+  PhaseWork giant = work_of({12, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 2);
+  CHECK(count({giant}, 8) == 1);
+  giant.cut[0] = {13, 14, 15};
+  giant.piece_work = {4, 4, 4};
+  CHECK(count({giant}, 8) == 3);
+  // A phase with little to do, all of it one sample's, holds nobody up.
+  CHECK(count({work_of(samples, 2), work_of({2}, 2)}, 8) == 4);
+  CHECK(count({work_of({0, 0}, 2)}, 8) == 8);
+}
+
 }  // namespace
 }  // namespace troupe::engine
