@@ -147,8 +147,14 @@ Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
   return weights;
 }
 
+double inside_node_share(const scheduler::DeviceSpeeds& speeds) {
+  const double inside = speeds.node.gigabytes_per_s, between = speeds.network.gigabytes_per_s;
+  return inside > 0 && between > 0 ? std::min(1.0, between / inside) : 0;
+}
+
 std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
-                                   const scheduler::SampleCosts* costs, double element_bytes) {
+                                   const scheduler::SampleCosts* costs, double element_bytes,
+                                   double inside_node) {
   const std::size_t samples = units.whole();
   std::vector<PhaseWork> phases;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
@@ -168,6 +174,7 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& 
         phase.apart[unit] = {whole.seen_by, content};
     }
     phase.bytes_per_row = element_bytes * work.columns();
+    phase.inside_node = inside_node;
     const std::size_t asked = std::min(samples, kSamplesAsked);
     const double weight = work_of(runs_of(plan, plan.module_groups[g]), asked, costs);
     std::map<DeviceRuns, double> known;  // Most replicas are cut alike.

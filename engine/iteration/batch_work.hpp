@@ -43,10 +43,15 @@ Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
                                                       const PlanningCosts* costs,
                                                       std::span<const SampleShape> samples);
 
+/// What a byte takes between devices of a node, as a share of what it takes between nodes: 0 where
+/// the profile does not know both, at most 1.
+double inside_node_share(const scheduler::DeviceSpeeds& speeds);
+
 /// What samples and their pieces take in each module group, by the profile (`costs`: of all units);
 /// where no costs are known (null) their rows. A sample with rows there takes something.
-/// `element_bytes`: of a number of the rows between stages.
+/// `element_bytes`: of a number of the rows between stages. `inside_node`: of `PhaseWork`.
 std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
-                                   const scheduler::SampleCosts* costs, double element_bytes = 4);
+                                   const scheduler::SampleCosts* costs, double element_bytes = 4,
+                                   double inside_node = 0);
 
 }  // namespace troupe::engine

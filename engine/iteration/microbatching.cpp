@@ -100,7 +100,8 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
     work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, units.shapes());
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value(),
-                            scheduler::bytes_per_element(costs_->options.dtype));
+                            scheduler::bytes_per_element(costs_->options.dtype),
+                            inside_node_share(costs_->options.speeds));
   if (!correction_) return work;
   const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);

@@ -11,6 +11,7 @@
 #include "engine/iteration/near_replicas.hpp"
 #include "engine/iteration/phase_nodes.hpp"
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/iteration/rank_links.hpp"
 
 namespace troupe::engine {
 
@@ -58,12 +59,20 @@ class Spreader {
     }
     nodes_ = nodes.size();
     near_.resize(nodes_);
-    for (const ReplicaId replica : replicas_of(plan, group)) {
+    const auto replicas = replicas_of(plan, group);
+    for (const ReplicaId replica : replicas) {
       if (const auto found = nodes.find(made_on(plan, replica)); found != nodes.end())
-        near_[found->second].push_back(made_on_.size());
+        near_[found->second].push_back(begun_on_.size());
       begun_on_.push_back(begun_on(plan, replica));
-      made_on_.push_back(made_on(plan, replica));
     }
+    if (replicas.size() <= kPlacedReplicas)
+      for (const LlmCut& own : cuts_) {
+        auto& shares = way_.emplace_back();
+        for (const ReplicaId replica : replicas)
+          shares.push_back(
+              way_of(scheduler::link_class(plan, plan.at(plan.at(replica).stages.back()),
+                                           plan.at(wanted_by(plan, group, own.llm)))));
+      }
     llm_microbatch_.resize(work.samples.size());
     for (const LlmCut& own : cuts_)
       for (std::size_t m = 0; m < own.cut.llm.size(); ++m)
@@ -131,11 +140,19 @@ class Spreader {
     return shares;
   }
 
-  /// Bytes that go between nodes for a unit on a replica.
+  /// What a byte takes over a link, as a share of what it takes between nodes.
+  double way_of(scheduler::LinkClass link) const {
+    switch (link) {
+      case scheduler::LinkClass::device: return 0;
+      case scheduler::LinkClass::node: return work_.inside_node;
+      case scheduler::LinkClass::network: break;
+    }
+    return 1;
+  }
+
+  /// Bytes that go between nodes for a unit on a replica, or take as long inside one.
   double far_bytes(const Placed& unit, std::size_t replica) const {
-    double bytes = made_on_[replica] == wanted_[unit.cut]
-                       ? 0
-                       : work_.rows_of(at(unit.sample)) * work_.bytes_per_row;
+    double bytes = way_[unit.cut][replica] * work_.rows_of(at(unit.sample)) * work_.bytes_per_row;
     if (const auto apart = work_.apart.find(unit.sample); apart != work_.apart.end())
       if (!std::ranges::binary_search(apart->second.seen_by, begun_on_[replica]))
         bytes += apart->second.content;
@@ -169,7 +186,7 @@ class Spreader {
   }
 
   /// What is dealt by share, with replicas that take each other's shares where that brings fewer
-  /// bytes between nodes: node-wise placement, OrchMLLM 5.2.2, for their sum. `chosen`: where the
+  /// `far_bytes`: node-wise placement, OrchMLLM 5.2.2, for their sum. `chosen`: where the
   /// samples of `round` at the places `order` go; `before`: loads before the deal.
   std::vector<std::size_t> nearer(const std::vector<Placed>& round,
                                   const std::vector<std::size_t>& order,
@@ -282,7 +299,10 @@ class Spreader {
   /// (`homes_`) those that begin on one of them.
   std::vector<std::vector<std::size_t>> near_;
   std::map<std::vector<NodeId>, std::size_t> homes_;
-  std::vector<NodeId> begun_on_, made_on_;  ///< Per replica.
+  std::vector<NodeId> begun_on_;  ///< Per replica.
+  /// Per cut and replica, where shares are placed: what a byte of rows takes, of what it takes
+  /// between nodes.
+  std::vector<std::vector<double>> way_;
 };
 
 }  // namespace

@@ -40,6 +40,8 @@ struct PhaseWork {
   std::map<std::int32_t, std::vector<std::int32_t>> cut = {};
   std::map<std::int32_t, ApartUnit> apart = {};  ///< By unit.
   double bytes_per_row = 1;  ///< That a row takes between nodes, its gradient included.
+  /// What a byte takes between devices of a node, as a share of what it takes between nodes.
+  double inside_node = 0;
 
   double work_of(std::size_t unit) const {
     return unit < samples.size() ? samples[unit] : piece_work[unit - samples.size()];
@@ -66,10 +68,11 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// go `in_pieces`. Where the llm's node has replicas of the group samples stay there instead
 /// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it; samples that few
 /// nodes see, where their content is, if their rows are fewer bytes. Then replicas take each
-/// other's shares of the round where fewer bytes go between nodes for it, as few as any placement
-/// of these shares has, and none ends later than the last (up to 32 replicas). Where the group
-/// has fewer replicas than the llm, a replica's share of a round is as many microbatches as one of
-/// them feeds llm replicas, samples of the same llm replica side by side.
+/// other's shares of the round where bytes take less over links for it, as little as by any
+/// placement of these shares, and none ends later than the last (up to 32 replicas): a byte between
+/// nodes counts in full, one inside a node by `PhaseWork::inside_node`, on a device not at all.
+/// Where the group has fewer replicas than the llm, a replica's share of a round is as many
+/// microbatches as one of them feeds llm replicas, samples of the same llm replica side by side.
 ///
 /// With `splits_parts` a microbatch has one part per llm microbatch that it feeds, the one needed
 /// first in front; else one. Samples without work are kept out of the way: they go with the first

@@ -222,6 +222,14 @@ TEST_CASE("costs of pieces add up to those of their sample", "[engine]") {
   CHECK(made.value().work->phases[1].cut.empty());
 }
 
+TEST_CASE("phases are placed by the links of the profile", "[engine]") {
+  const Fixture fixture(Layout::three_to_two);
+  const auto made = fixture.train(fixture.make("per-phase")).value();
+  const double share = inside_node_share(fixture.costs->options.speeds);
+  CHECK(share > 0);
+  CHECK(made.work->phases[0].inside_node == share);
+}
+
 TEST_CASE("encoders work for llm replicas of all pipelines, and more evenly", "[engine]") {
   const auto layout = GENERATE(Layout::pipelines, Layout::three_to_two, Layout::colocated);
   const Fixture fixture(layout);

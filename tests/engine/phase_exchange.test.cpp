@@ -287,6 +287,31 @@ TEST_CASE("replicas take each other's shares where fewer bytes move for it", "[e
   CHECK(std::max(found[0], found[1]) == 1);
 }
 
+TEST_CASE("inside a node rows stay on their device where nobody ends later for it", "[engine]") {
+  auto plan = colocated();
+  plan.devices[1] = {plan.devices[0].node, 1};  // Two devices of one node.
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0})}, {one_part({0})}}},
+                                 {ReplicaId{3}, {{one_part({1})}, {one_part({1})}}}};
+  PhaseWork work = work_of({1, 2}, 2);
+  const auto lists = [&] { return spread_phase(plan, ModuleGroupId{0}, cuts, work, false); };
+  // The larger sample is dealt first, to the first replica: it is the second one's llm's.
+  CHECK(samples_of(lists()[0]) == Samples{1});
+  work.inside_node = 0.1;
+  CHECK(samples_of(lists()[0]) == Samples{0});
+  CHECK(samples_of(lists()[1]) == Samples{1});
+}
+
+TEST_CASE("what a byte takes inside a node follows the profile's links", "[engine]") {
+  scheduler::DeviceSpeeds speeds;
+  CHECK(inside_node_share(speeds) == 0);
+  speeds.network.gigabytes_per_s = 25;
+  CHECK(inside_node_share(speeds) == 0);
+  speeds.node.gigabytes_per_s = 100;
+  CHECK(inside_node_share(speeds) == 0.25);
+  speeds.node.gigabytes_per_s = 5;
+  CHECK(inside_node_share(speeds) == 1);
+}
+
 TEST_CASE("no two replicas could take each other's shares for fewer bytes", "[engine][property]") {
   std::mt19937_64 random(12);
   const auto plan = colocated();
