@@ -17,7 +17,7 @@ struct KindWords {
   std::string_view words;  ///< In the legend and the table.
   std::string_view look;   ///< Class of page.css.
 };
-constexpr std::array<KindWords, 7> kKinds{{
+constexpr std::array<KindWords, 8> kKinds{{
     {"checkpoint", "checkpoint", "m-checkpoint"},
     {"resumed", "resumed", "m-resumed"},
     {"layout", "another layout", "m-layout"},
@@ -25,6 +25,7 @@ constexpr std::array<KindWords, 7> kKinds{{
     {"joined", "node joined", "m-joined"},
     {"drained", "node drained", "m-drained"},
     {"head-lost", "head lost", "m-lost"},
+    {"slow", "node slow", "m-slow"},
 }};
 
 const KindWords* find_kind(const std::string& kind) {

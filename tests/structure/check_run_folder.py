@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""docs/run-folder.md names every file of a run folder, every key and every kind of event that the sources write, and no other.
+"""docs/run-folder.md names every file of a run folder, every key and every kind of event that the sources write, and no other;
+and the report and the trace have words and a look for each kind.
 
     check_run_folder.py
     check_run_folder.py --self    check this checker on planted faults
@@ -27,6 +28,12 @@ WRITERS = {
     "control": ("app/control_file.cpp", ["write_control"]),
 }
 KINDS_OF = "events.jsonl"
+# Where the report and the trace have something for each kind of event: how its name stands there.
+SHOWN_IN = {
+    "runtime/observe/report_history.cpp": r'\{"([a-z-]+)", "[^"]+", "m-',
+    "runtime/observe/report_events.cpp": r'kind == "([a-z-]+)"\) return "',
+    "runtime/observe/page/page.css": r"\.m-([a-z-]+)",
+}
 # Who makes events, and who makes files in a run folder.
 EVENT_SOURCES = ["actors", "engine", "app"]
 FILE_SOURCES = ["engine/run", "runtime/observe/run_trace.cpp", "runtime/observe/run_facts.cpp", "runtime/state/checkpoint.hpp", "app/report.cpp"]
@@ -112,6 +119,12 @@ def faults_of_kinds(section, kinds):
             [f"`{KINDS_OF}`: the page explains the kind `{kind}`, which nobody writes" for kind in told if kind not in kinds])
 
 
+def faults_of_shown(file, text, kinds):
+    shown = set(re.findall(SHOWN_IN[file], text))
+    return ([f"{file}: nothing shows the kind `{kind}`" for kind in sorted(kinds - shown)] +
+            [f"{file}: the kind `{kind}`, which nobody writes, is shown" for kind in sorted(shown - kinds)])
+
+
 def sources_below(root, places):
     for place in places:
         path = root / place
@@ -143,6 +156,8 @@ def faults_of(root):
         kinds |= found
         faults += [f"{file.relative_to(root)}: what kind of event is `{value}`?" for value in odd]
     faults += faults_of_kinds(known.get(KINDS_OF, ""), kinds)
+    for file in SHOWN_IN:
+        faults += faults_of_shown(file, (root / file).read_text(encoding="utf-8"), kinds)
     files = {name for file in sources_below(root, FILE_SOURCES) for name in FILE.findall(file.read_text(encoding="utf-8"))}
     return faults + faults_of_files(page, files), count + len(kinds) + len(files)
 
@@ -166,6 +181,9 @@ def check_itself():
     table = "| Kind | What |\n|---|---|\n| `lost` | x |\n| `old` | y |\n"
     assert faults_of_kinds(table, {"lost", "slow"}) == ["`events.jsonl`: the page does not explain the kind `slow`",
                                                         "`events.jsonl`: the page explains the kind `old`, which nobody writes"]
+    css = "runtime/observe/page/page.css"
+    assert faults_of_shown(css, ".m-lost, .m-old { x }", {"lost", "slow"}) == [f"{css}: nothing shows the kind `slow`",
+                                                                               f"{css}: the kind `old`, which nobody writes, is shown"]
     print("as planted")
 
 

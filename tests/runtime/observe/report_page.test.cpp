@@ -251,6 +251,17 @@ TEST_CASE("checkpoints and resumes are marks of charts and rows of a table", "[o
   CHECK(page.find("<b>Step 21</b>") == std::string::npos);
 }
 
+TEST_CASE("a node that slows down is a mark of charts", "[observe]") {
+  auto run = run_of(60);
+  ReportedEvent event{20, "Slowed down, nodes 1."};
+  event.kind = "slow";
+  run.events.push_back(event);
+  const auto marks = event_marks(run);
+  REQUIRE(marks.size() == 1);
+  CHECK(marks[0].name == "node slow");
+  CHECK_THAT(page_of(run), ContainsSubstring("class=\"mark m-slow\""));
+}
+
 TEST_CASE("of very many checkpoints a page has the last and the number", "[observe]") {
   auto run = run_of(60);
   for (int i = 1; i <= 3000; ++i) {
