@@ -25,6 +25,15 @@ namespace {
 /// Long enough for a busy machine; reached only when a test fails.
 constexpr auto kPatience = std::chrono::seconds(60);
 
+/// A head of another process, as a node sees it that does not obey it.
+class HeadElsewhere : public caf::actor_proxy {
+ public:
+  using caf::actor_proxy::actor_proxy;
+
+  void enqueue(caf::mailbox_element_ptr, caf::execution_unit*) override {}
+  void kill_proxy(caf::execution_unit*, caf::error) override {}
+};
+
 /// A node that has the state of a layout without devices of its own, and knows two steps; or one
 /// that waits for work.
 class Waiting {
@@ -82,12 +91,27 @@ class Waiting {
     caf::send_as(head_, node_, std::forward<Values>(values)...);
   }
 
-  void send_word(std::int64_t step) {
+  /// An order of a head of another process than the one that the node obeys.
+  template <class... Values>
+  void send_from_elsewhere(Values&&... values) {
+    caf::node_id::default_data::host_id_type host{};
+    host.fill(7);
+    caf::actor_config config;
+    auto stranger = caf::make_actor<HeadElsewhere, caf::strong_actor_ptr>(
+        caf::actor_id{1}, caf::make_node_id(7, host), &system_, config);
+    caf::actor_cast<caf::strong_actor_ptr>(node_)->enqueue(
+        std::move(stranger), caf::make_message_id(),
+        caf::make_message(std::forward<Values>(values)...), nullptr);
+  }
+
+  static engine::StepVerdict word_on(std::int64_t step) {
     engine::StepVerdict word;
     word.decision.step = word.note.step = step;
     word.note.tokens = 10 * step;
-    send_as_head(word);
+    return word;
   }
+
+  void send_word(std::int64_t step) { send_as_head(word_on(step)); }
 
   void lose_head() { caf::anon_send_exit(head_, caf::exit_reason::kill); }
 
@@ -295,6 +319,30 @@ TEST_CASE("a node obeys no head that is older than the one it lost", "[actors][t
   Waiting::wait_until([&] { return waiting.second_.hellos >= 2; });
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   CHECK(waiting.second_.alive == 0);
+}
+
+TEST_CASE("a node follows no order of another head than the one it obeys", "[actors][takeover]") {
+  Waiting waiting(60);
+  Configuration layout;
+  layout.epoch_number = 9;
+  layout.progress.step = 40;
+  waiting.send_from_elsewhere(apply_atom::value, layout);
+  waiting.send_from_elsewhere(settle_atom::value, EpochNumber{9});
+  waiting.send_from_elsewhere(Waiting::word_on(41));
+  waiting.send_from_elsewhere(SaveOrder{5, 40, "/old", {}, false});
+  waiting.send_from_elsewhere(leave_atom::value, std::string("troupe ctl asks for it"));
+  waiting.send_from_elsewhere(begin_atom::value, std::string("begin again"));
+  waiting.send_from_elsewhere(stop_atom::value, std::string("the job is over"), std::int32_t{0});
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  const NodeHolding holding = waiting.second_.hello().holding.at(0);
+  CHECK(holding.epoch_number == 3);
+  CHECK(holding.newest_epoch == 3);
+  CHECK(holding.progress.step == 4);
+  CHECK(holding.verdicts.size() == 1);
+  CHECK(holding.save_number == 0);
+  CHECK(holding.leaves.empty());
 }
 
 TEST_CASE("a node that waits for a head ends at a signal", "[actors][takeover]") {
