@@ -42,6 +42,7 @@ struct WarmingUp {
 /// What a job does about nodes that were lost, join or leave, until it trains with those there are.
 struct Regrouping {
   bool is_takeover = false;  ///< The head itself was lost.
+  bool is_overdue = false;   ///< Nodes were lost because they did not take up its layout.
   std::vector<NodeId> lost;
   std::vector<NodeId> joined;
   std::vector<NodeId> drained;            ///< They give their state away, and then go.

@@ -73,13 +73,16 @@ Error late_error(const Membership& members, const std::string& listen, const std
   return {Errc::timed_out, roll_call(members), listen, fix + "raise cluster.join_timeout_s"};
 }
 
-Error slow_set_up(const Membership& members, double timeout_s) {
+Error slow_set_up(const SupervisorState& state, const std::vector<NodeId>& late, Time now) {
+  std::string who, works;
+  for (const NodeId node : late) {
+    who += (who.empty() ? "" : ", ") + describe(state.job.members, node);
+    works += long_work_text(state, node, now);
+  }
   return {Errc::timed_out,
-          "the model was not set up within " + in_seconds(timeout_s) + "; still at it: " +
-              names(members,
-                    [](const Member& member) {
-                      return takes_part(member) && member.phase != Member::Phase::applied;
-                    }),
+          "the model was not set up within " +
+              in_seconds(state.resources->setup.job.cluster.join_timeout_s) +
+              "; still at it: " + who + works,
           {},
           "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
 }

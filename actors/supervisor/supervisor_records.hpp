@@ -22,8 +22,8 @@ std::string roll_call(const Membership& members);
 Error late_error(const Membership& members, const std::string& listen, const std::string& key_file,
                  bool all_local);
 
-/// Why bringing a layout up took too long: names the nodes that have not said that they did.
-Error slow_set_up(const Membership& members, double timeout_s);
+/// Why a layout did not come up in time: `late` are the nodes that it waits for.
+Error slow_set_up(const SupervisorState& state, const std::vector<NodeId>& late, Time now);
 
 /// What a device has been at, and for how long.
 std::string work_text(const KnownWork& known, Time now);

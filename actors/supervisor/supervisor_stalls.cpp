@@ -1,10 +1,15 @@
 #include "actors/supervisor/supervisor_stalls.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "runtime/plugins/user_calls.hpp"
 
@@ -57,6 +62,32 @@ void lose_stuck(Self self, const std::map<NodeId, engine::FailedWork>& stuck) {
   }
 }
 
+/// Nodes that were told of the newest layout and have come so far with it.
+std::vector<NodeId> nodes_in(const SupervisorState& state, Member::Phase phase) {
+  std::vector<NodeId> nodes;
+  for (const NodeReady& told : state.configuration.nodes)
+    if (state.job.members.takes_part(told.node) && state.job.members[told.node].phase == phase)
+      nodes.push_back(told.node);
+  return nodes;
+}
+
+/// Those of the late nodes that keep the layout from coming up. A device that is in a stage of the
+/// layout before hears of no other one, and who is to give it state or get some waits for it.
+std::vector<NodeId> to_blame(const SupervisorState& state, const std::vector<NodeId>& late,
+                             Time now) {
+  const Duration waited = now - state.change.begun;
+  std::vector<NodeId> nodes;
+  std::copy_if(late.begin(), late.end(), std::back_inserter(nodes), [&](NodeId node) {
+    const auto& works = state.links[node.index()].long_work;
+    return std::any_of(works.begin(), works.end(),
+                       [&](const KnownWork& known) { return 2 * (now - known.since) >= waited; });
+  });
+  if (nodes.empty() && late.size() == 1) nodes = late;
+  // No node would be left, or it is the layout that none of them can set up.
+  if (nodes.size() == state.job.members.present().size()) nodes.clear();
+  return nodes;
+}
+
 }  // namespace
 
 void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
@@ -79,6 +110,27 @@ void find_stalls(Self self) {
     return lose_stuck(self, stuck);
   }
   if (state.stalls.overdue(waited)) state.resources->logger.warning(stall_text(state, now(self)));
+}
+
+void lose_late(Self self) {
+  auto& state = self->state;
+  std::vector<NodeId> late = nodes_in(state, Member::Phase::ready);
+  const std::string missing =
+      late.empty() ? "did not turn over to layout " : "did not fetch its state of layout ";
+  if (late.empty()) late = nodes_in(state, Member::Phase::fetched);
+  const Error error = slow_set_up(state, late, now(self));
+  const std::vector<NodeId> lost = to_blame(state, late, now(self));
+  if (lost.empty() || state.regrouping.is_overdue) return fail(self, error);
+  const std::string how = missing + std::to_string(state.job.members.generation()) + " within " +
+                          seconds_text(state.resources->setup.job.cluster.join_timeout_s) +
+                          " (cluster.join_timeout_s)";
+  for (const NodeId node : lost) {
+    const std::string what = describe(state.job.members, node) + " was lost: it " + how +
+                             long_work_text(state, node, now(self));
+    if (!recover(self, node, what).ok()) return fail(self, error);
+    state.job.members.fell_silent(node);  // Its process is still there, and was told to end.
+    state.regrouping.is_overdue = true;
+  }
 }
 
 }  // namespace troupe::actors

@@ -1,5 +1,5 @@
-// Steps that do not end: who is told of them, which stage does not return, and whose node is lost
-// for it. A part of the supervisor's actor.
+// Steps that do not end and layouts that do not come up: who is told of them, which stage does not
+// return, and whose node is lost for it. A part of the supervisor's actor.
 
 #pragma once
 
@@ -15,5 +15,12 @@ void note_long_work(SupervisorSelf self, NodeId node, const engine::LongWorks& t
 /// most of the time, as where a stage throws: the job goes on without them, once; where the same
 /// work does not return again, or the job cannot do without them, or there are none, it ends.
 void find_stalls(SupervisorSelf self);
+
+/// A layout has not come up within `cluster.join_timeout_s`. That costs the nodes that keep it from
+/// doing so: those whose devices have been in one piece of work, of the layout before, for most of
+/// the time, else the only one that is late. The job goes on without them, once until a layout is
+/// up; where that happens again, or nobody can be told from the others that wait for it, or the job
+/// cannot do without them, it ends and names all that are late.
+void lose_late(SupervisorSelf self);
 
 }  // namespace troupe::actors

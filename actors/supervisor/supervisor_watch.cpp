@@ -31,14 +31,7 @@ void check_deadline(Self self) {
     fail(self, late_error(state.job.members, state.resources->listen, cluster.key.string(),
                           cluster.local_nodes == cluster.nodes));
   }
-  if (state.job.phase() != Phase::applying) return;
-  Error late = slow_set_up(state.job.members, cluster.join_timeout_s);
-  // A device that is in a stage of the layout before hears of no other one.
-  for (std::size_t i = 0; i < state.job.members.size(); ++i)
-    if (const Member& node = state.job.members[NodeId{i}];
-        takes_part(node) && node.phase != Member::Phase::applied)
-      late.message += long_work_text(state, NodeId{i}, now(self));
-  fail(self, late);
+  if (state.job.phase() == Phase::applying) lose_late(self);
 }
 
 /// Trains on with fewer nodes than the job wants, but not for long.

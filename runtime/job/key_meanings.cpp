@@ -200,7 +200,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"cluster.sum_timeout_s",
      "How long one of NCCL's sums may take from a device's part on; then the device counts as "
      "lost."},
-    {"cluster.join_timeout_s", "Until all nodes are there; again until all are set up."},
+    {"cluster.join_timeout_s",
+     "Until all nodes are there; again until all are set up in a layout: a node that alone keeps "
+     "it from coming up is lost then."},
     {"cluster.heartbeat_interval_s", "Between two signs of life of a node, or of the head."},
     {"cluster.heartbeat_timeout_s", "Silence after which a node, or the head, counts as lost."},
     {"cluster.head_timeout_s",

@@ -19,7 +19,7 @@ HEADING = "## When a node is lost"
 # What a loss may fall into: words of the row's first cell.
 WINDOWS = ["costs are measured", "nodes join", "the first layout", "planning", "forward", "PREPARED", "COMMIT is known", "another loss",
            "a checkpoint is written", "the job stops", "final tensors are offered", "several nodes at once", "the same node", "a silent node comes back",
-           "another one joins"]
+           "another one joins", "does not come up"]
 OF_WINDOWS_ALONE = "actors/supervisor_windows.test.cpp"  # Each case of it is a row's.
 
 CPP_CASE = re.compile(r'((?:^ *// Window: .*\n)*)^ *(TEST_CASE|SECTION)\(\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
