@@ -123,6 +123,11 @@ std::int32_t next_try(const SupervisorState& state) {
   return next <= kMostTries ? next : 0;
 }
 
+/// Whether it says nothing against the job itself: on other machines, or later, it goes on.
+bool is_of_machines(const Error& error) {
+  return error.code == Errc::transport_failed || error.code == Errc::timed_out;
+}
+
 }  // namespace
 
 void finish_if_all_gone(Self self, bool at_once) {
@@ -178,15 +183,33 @@ void fail(Self self, const Error& error) {
       self->state.job.phase() == Phase::collecting ||
       self->state.job.loop.progress().step > self->state.resources->resume.progress.step;
   const bool is_disk = error.code == Errc::io_failed && trained;
-  const bool is_outer =
-      is_disk || error.code == Errc::transport_failed || error.code == Errc::timed_out;
-  if (!is_outer || self->state.saves.last_step == 0)
-    return end(self, {exit_code(error), to_string(error)});
+  const bool is_outer = is_disk || is_of_machines(error);
+  if (!is_outer || self->state.saves.last_step == 0) {
+    Error told = error;
+    if (self->state.stopping.error && self->state.saves.last_step > 0)
+      told.message += "; " + how_to_go_on(self->state);
+    return end(self, {exit_code(told), to_string(told)});
+  }
   // By itself no disk gets room.
   const std::int32_t again = is_disk ? 0 : next_try(self->state);
   Error resumable = error;
   resumable.fix = how_to_go_on(self->state, again > 0);
   end(self, {kResumable, to_string(resumable), false, {}, again});
+}
+
+void save_and_fail(Self self, const Error& error) {
+  auto& state = self->state;
+  const bool is_new = state.saves.last_step < state.job.loop.progress().step;
+  const bool begins_again =
+      is_of_machines(error) && state.saves.last_step > 0 && next_try(state) > 0;
+  if (!is_new || begins_again || state.job.is_stopping() || !state.job.is_at_rest())
+    return fail(self, error);
+  state.resources->logger.warning("the job ends once its nodes have saved step " +
+                                  std::to_string(state.job.loop.progress().step) + ": " +
+                                  error.message);
+  decide_stop(self, error.message, exit_code(error));
+  state.stopping.error = error;
+  go_on_stopping(self);
 }
 
 void stop(Self self, std::int32_t signal) {
@@ -283,6 +306,8 @@ void node_failed(Self self, NodeId id, Error& error) {
   error.where = who + (error.where.empty() ? "" : ", " + error.where);
   auto& state = self->state;
   if (state.gathering) return gathered_failed(self, id, error);
+  // The first reason stands; what is left to do has an end.
+  if (state.job.is_stopping() && state.stopping.error) return;
   if (error.code == Errc::cancelled) {  // A signal to its process.
     if (state.job.is_stopping() || state.job.phase() == Phase::ending) return;
     if (state.job.phase() == Phase::applying || state.job.phase() == Phase::training ||
@@ -317,10 +342,15 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
                              ? failure_at(state, id, FailureKind::device)
                              : std::nullopt)
     failure.samples = whole->samples;
-  if (const auto again = state.failures.add(std::move(failure))) return fail(self, *again);
-  if (!recover(self, id, who + " was lost: " + error.message).ok())
-    return node_failed(self, id, error);
-  state.job.members.fell_silent(id);  // Its process is still there, and was told to end.
+  // An exception leaves the node's state as it is. A device that fails, or hangs, saves nothing.
+  const bool may_save = !failed.by_device && error.code != Errc::timed_out;
+  if (const auto again = state.failures.add(std::move(failure)))
+    return may_save ? save_and_fail(self, *again) : fail(self, *again);
+  if (recover(self, id, who + " was lost: " + error.message).ok())
+    return state.job.members.fell_silent(id);  // Its process is still there, and was told to end.
+  if (!may_save) return node_failed(self, id, error);
+  error.where = who;
+  save_and_fail(self, error);
 }
 
 void connection_lost(Self self, const caf::actor_addr& source) {

@@ -17,6 +17,11 @@ void end(SupervisorSelf self, JobEnd how);
 /// Ends the job by an error.
 void fail(SupervisorSelf self, const Error& error);
 
+/// The same where all nodes are there with their state: they save the last finished step first,
+/// unless the job begins again from a checkpoint by itself. The exit code is that of `fail`, so
+/// that who begins a job again at 75 does not do so for what would come again.
+void save_and_fail(SupervisorSelf self, const Error& error);
+
 /// A signal asks to end the job; the second one does not wait for anybody.
 void stop(SupervisorSelf self, std::int32_t signal);
 

@@ -182,7 +182,8 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
   if (epoch_number != state.job.members.generation()) return;
   // While a decided step is finished a loss is dealt with already.
   if (state.job.is_regrouping() && state.job.phase() != Phase::applying) return;
-  if (state.job.is_over()) return;
+  // To save what there is needs no way between nodes, and a stop has an end of its own.
+  if (state.job.is_over() || state.job.is_stopping()) return;
   if (state.job.members.is_miss_explained()) return;  // They are lost, and known to be.
   std::string hindrance;
   const auto tolerance = state.resources->setup.job.cluster.fault_tolerance;
@@ -199,7 +200,7 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
       return state.job.members.fell_silent(peer);  // Its process may still be there.
     if (goes_on.error().code != Errc::unavailable) hindrance = goes_on.error().message;
   }
-  fail(self, broken_way(state, error, hindrance));
+  save_and_fail(self, broken_way(state, error, hindrance));
 }
 
 }  // namespace troupe::actors

@@ -332,7 +332,7 @@ void decide_stop(Self self, const std::string& why, std::int32_t exit_code) {
           : "";
   state.job.stop();
   state.stopping =
-      Stopping{why + where, exit_code, now(self) + stop_time,
+      Stopping{why + where, exit_code, std::nullopt, now(self) + stop_time,
                now(self) + std::chrono::duration_cast<Duration>(kShareOfStop * stop_time)};
 }
 
@@ -352,6 +352,7 @@ void go_on_stopping(Self self) {
 
 void end_stopped(Self self) {
   auto& state = self->state;
+  if (state.stopping.error) return fail(self, *state.stopping.error);
   const std::string& what = state.stopping.what;
   if (state.saves.last_step == 0)
     return end(self, {state.stopping.exit_code, what + "; there is no checkpoint to resume from"});

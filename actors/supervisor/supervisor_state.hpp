@@ -73,6 +73,7 @@ struct Saves {
 struct Stopping {
   std::string what;            ///< `stopped by SIGTERM during step 12`.
   std::int32_t exit_code = 0;  ///< Where nothing is saved.
+  std::optional<Error> error;  ///< By which it ends then, if by one.
   Time until;                  ///< All must have ended.
   Time save_until;
   std::int64_t failed_step = 0;  ///< Whose state was tried to save.
