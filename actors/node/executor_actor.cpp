@@ -137,10 +137,13 @@ Status give_up_step(ExecutorState& state) {
 
 void save(Self self, const SaveOrder& order);
 
-/// An order that came while parameters were in host memory, once they are back.
+/// An order that came while parameters were in host memory, once they are back, or a last one
+/// behind a checkpoint that was given up, once that is written.
 void save_what_waits(Self self) {
   auto& state = self->state;
-  if (!state.waiting_save || (state.executor && state.executor->has_parameters_away())) return;
+  if (!state.waiting_save || state.saver->busy() ||
+      (state.executor && state.executor->has_parameters_away()))
+    return;
   save(self, *std::exchange(state.waiting_save, std::nullopt));
 }
 
@@ -269,6 +272,10 @@ void save(Self self, const SaveOrder& order) {
   report_saved(self);
   if (state.saver->busy()) {  // Of the checkpoint before, which was given up.
     state.save_number = order.number;
+    if (order.is_last) {  // No step changes the state any more; who ordered it ends the wait.
+      state.waiting_save = order;
+      return;
+    }
     const Error late{Errc::timed_out, "the checkpoint before is still being written", order.folder,
                      "look at the file system of this folder"};
     return self->send(state.node, SaveReport{order.number, state.slot, false, late});
@@ -350,6 +357,7 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
       [self](wake_atom, const WakeFlag& flag) {
         flag->store(false);
         report_saved(self);
+        save_what_waits(self);
         if (self->state.transfer) fetch(self);
         if (self->state.running) advance(self);
       },

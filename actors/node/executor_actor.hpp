@@ -50,7 +50,7 @@ struct ExecutorState {
   std::optional<engine::StateStore> store;
   std::optional<engine::StateSaver> saver;  ///< Of `store`.
   std::int64_t save_number = 0;             ///< Of the checkpoint that it heard of last.
-  std::optional<SaveOrder> waiting_save;    ///< Until parameters are back from host memory.
+  std::optional<SaveOrder> waiting_save;    ///< For parameters to come back, or a thread to end.
   std::unique_ptr<Configuration> next;      ///< Fetched or being fetched, not yet up.
   /// Of `next`; of the layout that is up, of what comes during its first step.
   std::optional<engine::StateTransfer> transfer;
