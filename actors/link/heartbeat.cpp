@@ -28,7 +28,8 @@ bool Pace::due(Time now, Duration interval) {
 }
 
 bool Silence::pass(Time now, Duration limit) {
-  if (last_look_ != Time{}) silent_ += std::min(now - last_look_, 2 * kLookInterval);
+  if (last_look_ != Time{})
+    silent_ += std::min(now - std::max(last_look_, last_heard_), 2 * kLookInterval);
   last_look_ = now;
   return silent_ > limit;
 }

@@ -39,6 +39,15 @@ TEST_CASE("a peer is silent once nothing was heard for longer than the limit", "
   CHECK(silence.last_heard() == heard);
 }
 
+TEST_CASE("of the time between two looks only what follows a word is silence", "[actors]") {
+  Silence silence;
+  CHECK_FALSE(silence.pass(kStart, 900ms));
+  silence.heard(kStart + 150ms);
+  for (auto look = 200ms; look <= 1000ms; look += 200ms)
+    CHECK_FALSE(silence.pass(kStart + look, 900ms));
+  CHECK(silence.pass(kStart + 1200ms, 900ms));
+}
+
 TEST_CASE("a listener that was held up itself does not blame its peers", "[actors]") {
   Silence silence;
   CHECK_FALSE(silence.pass(kStart, 1s));
