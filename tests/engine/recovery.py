@@ -85,6 +85,15 @@ class Job:
             time.sleep(0.01)
         self.nodes = self.nodes or children(self.process.pid)
 
+    def wait_for_loss(self, within=60):
+        deadline = time.monotonic() + within
+        while True:
+            is_over = self.process.poll() is not None
+            if self.events():
+                return
+            expect(not is_over and time.monotonic() < deadline, f"no node is lost before the end, or within {within} s")
+            time.sleep(0.01)
+
     def signal(self, node, which):
         os.kill(self.nodes[node], which)
 
@@ -317,7 +326,7 @@ def nodes_are_lost_amid_sums_by_nccl(bench):
         time.sleep(0.2 * bench.draw.random())
         job.signal(1, which)
         if which == signal.SIGSTOP:
-            job.wait_for(6)
+            job.wait_for_loss()
             job.signal(1, signal.SIGCONT)  # It ends when it hears that it was done without.
         job.finish()
         bench.check(job)
