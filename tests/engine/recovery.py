@@ -1048,9 +1048,11 @@ def main():
         bench = Bench(arguments.binary.resolve(), pathlib.Path(folder), arguments.device)
         bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or RANDOM_EVENTS, random.Random(arguments.seed)
         print(f"seed {arguments.seed}", flush=True)
-        cases = [random_events] if arguments.chaos else half_here([*CASES, random_events])
+        everything = [*CASES, random_events]
         if arguments.cases:
-            cases = [case for case in [*CASES, random_events] if any(word in case.__name__ for word in arguments.cases)]
+            cases = [case for case in everything if any(word in case.__name__ for word in arguments.cases)]
+        else:
+            cases = [random_events] if arguments.chaos else half_here(everything)
         return run_cases(cases, lambda case: case(bench))
 
 
