@@ -1,42 +1,25 @@
 #include "runtime/plugins/user_calls.hpp"
 
-#include <map>
-#include <mutex>
 #include <utility>
+
+#include "runtime/files/under_way.hpp"
 
 namespace troupe::plugins {
 
 namespace {
 
-struct Calls {
-  std::mutex mutex;
-  std::int64_t begun = 0;
-  std::map<std::int64_t, UserCall> under_way;  // By number: the first is the oldest.
-};
-
-Calls& calls() {
+files::UnderWay<UserCall>& calls() {
   // Never destroyed: a process may end while one of its threads is still in such a function.
-  static Calls& all = *new Calls;
+  static files::UnderWay<UserCall>& all = *new files::UnderWay<UserCall>;
   return all;
 }
 
 }  // namespace
 
-CallingUser::CallingUser(std::string function) {
-  const std::lock_guard lock(calls().mutex);
-  number_ = ++calls().begun;
-  calls().under_way.emplace(number_, UserCall{number_, std::move(function)});
-}
+CallingUser::CallingUser(std::string function) : number_(calls().begin({0, std::move(function)})) {}
 
-CallingUser::~CallingUser() {
-  const std::lock_guard lock(calls().mutex);
-  calls().under_way.erase(number_);
-}
+CallingUser::~CallingUser() { calls().end(number_); }
 
-std::optional<UserCall> oldest_user_call() {
-  const std::lock_guard lock(calls().mutex);
-  if (calls().under_way.empty()) return std::nullopt;
-  return calls().under_way.begin()->second;
-}
+std::optional<UserCall> oldest_user_call() { return calls().oldest(); }
 
 }  // namespace troupe::plugins
