@@ -47,8 +47,9 @@ MicrobatchPlan plan_with(std::span<const Workload> workloads, std::int64_t micro
 
 }  // namespace
 
-std::int64_t effective_microbatches(std::span<const Workload> workloads,
-                                    std::int64_t microbatches) {
+std::int64_t effective_microbatches(std::span<const Workload> workloads, std::int64_t microbatches,
+                                    std::optional<std::int64_t> shared) {
+  if (shared) return std::min(*shared, microbatches);
   double largest = 0;
   for (const auto& workload : workloads) largest = std::max(largest, workload.encoder_ms);
   return effective_microbatches(total(workloads).encoder_ms, largest, microbatches);
@@ -90,9 +91,8 @@ Result<MicrobatchPlan> assign_hierarchical(std::span<const Workload> workloads,
   const auto largest_llm = [&](const MicrobatchPlan& plan) {
     return llm_spread(group_loads(workloads, plan.llm)).max_ms;
   };
-  const auto effective = options.effective
-                             ? std::min(*options.effective, options.microbatches)
-                             : effective_microbatches(workloads, options.microbatches);
+  const auto effective =
+      effective_microbatches(workloads, options.microbatches, options.shared_microbatches);
   auto plan = plan_with(workloads, effective, options.deferral);
   if (largest_llm(plan) <= cap) return plan;
   if (effective < options.microbatches)

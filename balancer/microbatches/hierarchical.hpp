@@ -16,7 +16,9 @@ namespace troupe::balancer {
 /// Effective number of microbatches: min(K, floor(encoder sum / largest encoder workload)), at
 /// least 1; K where the largest is 0. A sample cannot be cut, so more microbatches than this would
 /// only be lighter than the largest sample's.
-std::int64_t effective_microbatches(std::span<const Workload> workloads, std::int64_t microbatches);
+/// `shared`: K_eff, >= 1, where more than these samples decide it; at most K is taken.
+std::int64_t effective_microbatches(std::span<const Workload> workloads, std::int64_t microbatches,
+                                    std::optional<std::int64_t> shared = std::nullopt);
 
 /// The same from the encoder work that microbatches share, and the largest that cannot be cut; both
 /// >= 0, in one unit.
@@ -48,8 +50,8 @@ struct HierarchicalOptions {
   bool deferral = true;           ///< False: the encoder's microbatches on both sides.
   /// Largest LLM load of a microbatch in milliseconds; stands for memory. None: unbounded.
   std::optional<double> llm_cap_ms = std::nullopt;
-  /// K_eff, >= 1, where more than these samples decide it; at most K is taken. None: they do.
-  std::optional<std::int64_t> effective = std::nullopt;
+  /// `shared` of `effective_microbatches`.
+  std::optional<std::int64_t> shared_microbatches = std::nullopt;
 };
 
 /// The published algorithm: K_eff, stratified assignment, pairwise deferral. Where the plan with

@@ -32,7 +32,8 @@ SearchBudget budget(const PolicyOptions& options) {
 // The plan with the effective K, or with the user's where that breaks the cap.
 template <class Planner>
 Plan within_cap(Samples samples, const PolicyOptions& options, Planner planner) {
-  const auto effective = effective_microbatches(samples, options);
+  const auto effective =
+      effective_microbatches(samples, options.microbatches, options.shared_microbatches);
   MicrobatchPlan plan = planner(effective);
   const double largest = llm_spread(group_loads(samples, plan.llm)).max_ms;
   if (effective == options.microbatches || largest <= options.llm_cap_ms.value_or(HUGE_VAL))
@@ -56,7 +57,8 @@ Plan where_it_pays(Samples samples, const PolicyOptions& options, Planner planne
     least = cost;
     best = std::move(plan);
   };
-  const auto effective = effective_microbatches(samples, options);
+  const auto effective =
+      effective_microbatches(samples, options.microbatches, options.shared_microbatches);
   for (const auto count : {effective, options.microbatches}) {
     auto plan = planner(count);
     auto whole = without_deferral(plan.encoder);
@@ -86,12 +88,12 @@ Plan plan_dflop(Samples samples, const PolicyOptions& options) {
   return without_deferral(partition_lpt(equally_binding(samples), options.microbatches));
 }
 Plan plan_hierarchical(Samples samples, const PolicyOptions& options) {
-  return assign_hierarchical(samples, {options.microbatches, false, options.llm_cap_ms,
-                                       effective_microbatches(samples, options)});
+  return assign_hierarchical(
+      samples, {options.microbatches, false, options.llm_cap_ms, options.shared_microbatches});
 }
 Plan plan_deferral(Samples samples, const PolicyOptions& options) {
-  return assign_hierarchical(samples, {options.microbatches, true, options.llm_cap_ms,
-                                       effective_microbatches(samples, options)});
+  return assign_hierarchical(
+      samples, {options.microbatches, true, options.llm_cap_ms, options.shared_microbatches});
 }
 Plan plan_dflop_search(Samples samples, const PolicyOptions& options) {
   return without_deferral(
@@ -159,12 +161,6 @@ const std::vector<Policy>& table() {
 }
 
 }  // namespace
-
-std::int64_t effective_microbatches(std::span<const Workload> workloads,
-                                    const PolicyOptions& options) {
-  if (!options.shared_microbatches) return effective_microbatches(workloads, options.microbatches);
-  return std::min(*options.shared_microbatches, options.microbatches);
-}
 
 const std::vector<PolicyInfo>& policies() {
   static const std::vector<PolicyInfo> kInfos = [] {

@@ -51,10 +51,6 @@ struct PolicyOptions {
   LoadsCost estimate = nullptr;
 };
 
-/// K_eff that a policy goes by (hierarchical.hpp).
-std::int64_t effective_microbatches(std::span<const Workload> workloads,
-                                    const PolicyOptions& options);
-
 /// What a plan takes to make, in units of about a tenth of a microsecond.
 struct PolicyWork {
   double per_sample = 1;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "balancer/microbatches/hierarchical.hpp"
 #include "balancer/microbatches/partition.hpp"
 #include "balancer/microbatches/sample_exchange.hpp"
 #include "balancer/microbatches/size_search.hpp"
@@ -301,7 +302,8 @@ Result<PortfolioChoice> best_of_portfolio(std::span<const Workload> workloads,
   if (auto fine = check_group_count(options.microbatches, "microbatches"); !fine.ok())
     return fine.error();
   Portfolio portfolio(workloads, options);
-  const auto effective = effective_microbatches(workloads, options);
+  const auto effective =
+      effective_microbatches(workloads, options.microbatches, options.shared_microbatches);
   std::vector<std::int64_t> counts{options.microbatches};
   for (const auto count : {effective, (effective + options.microbatches) / 2})
     if (std::find(counts.begin(), counts.end(), count) == counts.end()) counts.push_back(count);
