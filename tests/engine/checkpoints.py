@@ -31,7 +31,7 @@ from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
-from tests.support.drawn_cases import half_here  # noqa: E402
+from tests.support.drawn_cases import named_or_half  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
@@ -548,7 +548,7 @@ def main():
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     arguments = parser.parse_args()
-    cases = [case for case in CASES if case.__name__ in arguments.cases] if arguments.cases else half_here(CASES)
+    cases = named_or_half(CASES, arguments.cases)
     with tempfile.TemporaryDirectory(prefix="troupe-checkpoints-") as name:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(name))
         bench.pairs = arguments.pairs

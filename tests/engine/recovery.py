@@ -232,9 +232,9 @@ def only_the_encoders_change_where_one_of_them_is_lost(bench):
     expect(job.events()[0]["copy_bytes"] == 0, "state was moved")
 
 
-def what_is_left_of_a_replica_works_on(bench):
-    """A language model on two nodes loses one and goes on on the other; who joins then works too."""
-    job = bench.start("group", *by_replicas((BOTH, ENCODERS), ('"llm"', LLM, LLM_CUT)), steps=60)
+def loses_node_3_and_gets_another(bench, name, *words):
+    """The job, which has trained what it should."""
+    job = bench.start(name, *words, steps=60)
     job.wait_for(3)
     job.signal(3, signal.SIGKILL)
     job.wait_for(10)
@@ -242,6 +242,12 @@ def what_is_left_of_a_replica_works_on(bench):
     job.finish()
     joiner.communicate(timeout=10)
     bench.check(job, steps=60)
+    return job
+
+
+def what_is_left_of_a_replica_works_on(bench):
+    """A language model on two nodes loses one and goes on on the other; who joins then works too."""
+    job = loses_node_3_and_gets_another(bench, "group", *by_replicas((BOTH, ENCODERS), ('"llm"', LLM, LLM_CUT)))
     plans = [json.loads((job.run / name).read_text(encoding="utf-8")) for name in ("plan-1.json", "plan-2.json", "plan.json")]
     works = [sorted({plan["devices"][device]["node"] for stage in plan["stages"] for device in stage["devices"]}) for plan in plans]
     expect(works == [[0, 1, 2, 3], [0, 1, 2], [0, 1, 2, 3]], f"nodes with stages: {works}")
@@ -268,14 +274,7 @@ def phases_stay_exchanged_where_a_node_is_lost(bench):
 
 def nodes_that_encode_too_work_for_both(bench):
     """Encoders stand on the nodes of two llm replicas: one of the four is lost, and another one comes."""
-    job = bench.start("shared", *parity_exchange.LAYOUTS["4-2"], steps=60)
-    job.wait_for(3)
-    job.signal(3, signal.SIGKILL)
-    job.wait_for(10)
-    joiner = join(bench, job)
-    job.finish()
-    joiner.communicate(timeout=10)
-    bench.check(job, steps=60)
+    job = loses_node_3_and_gets_another(bench, "shared", *parity_exchange.LAYOUTS["4-2"])
     for name, nodes in (("plan-2.json", [0, 1, 2]), ("plan.json", [0, 1, 2, 3])):
         plan = json.loads((job.run / name).read_text(encoding="utf-8"))
         works = [sorted({plan["devices"][device]["node"] for replica in plan["replicas"] if replica["group"] == group

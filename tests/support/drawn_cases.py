@@ -37,3 +37,8 @@ def half_here(cases):
     if len(names) < len(cases):
         print(f"{len(names)} of {len(cases)} cases, drawn by commit {commit_here()} ({THOROUGH}=1: all)", flush=True)
     return [case for case in cases if case.__name__ in names]
+
+
+def named_or_half(cases, wanted):
+    """Those of a script's cases whose names are wanted; where none is asked for, half of them as above."""
+    return [case for case in cases if case.__name__ in wanted] if wanted else half_here(cases)
