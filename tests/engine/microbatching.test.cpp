@@ -15,6 +15,7 @@
 #include "scheduler/simulate/memory_bounds.hpp"
 #include "scheduler/state/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
+#include "tests/engine/samples_of_lists.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -65,15 +66,6 @@ struct Fixture {
     return batch;
   }
 };
-
-std::vector<std::int32_t> all_of(const MicrobatchList& microbatches) {
-  std::vector<std::int32_t> all;
-  for (const auto& microbatch : microbatches)
-    for (const auto& part : microbatch.parts)
-      all.insert(all.end(), part.samples.begin(), part.samples.end());
-  std::sort(all.begin(), all.end());
-  return all;
-}
 
 TEST_CASE("every policy and schedule gives a sound plan with every sample on both sides",
           "[engine][property]") {

@@ -33,10 +33,19 @@ struct Pair {
     REQUIRE(llm->begin(iteration, store).ok());
   }
 
+  // Stages keep the store's memory.
+  StateStore kept_by(StageId stage) const {
+    return seeded_store(setup, plan, plan.at(stage).devices.front()).value();
+  }
+
   std::unique_ptr<ModelStage> build(StageId stage) const {
-    // Stages keep the store's memory.
-    const auto kept = seeded_store(setup, plan, plan.at(stage).devices.front()).value();
-    return ModelStage::create(plan, stage, setup.modules(), setup.layers, kept).value();
+    return ModelStage::create(plan, stage, setup.modules(), setup.layers, kept_by(stage)).value();
+  }
+
+  /// The encoder's, for who runs them without the built-in stage.
+  StageLayers encoder_layers() const {
+    const auto kept = kept_by(StageId{0});
+    return StageLayers::create({plan, StageId{0}, setup.modules(), setup.layers, kept}).value();
   }
 
   /// The message of an encoder's part to the llm; every part of the first microbatch has one.
@@ -105,12 +114,7 @@ TEST_CASE("rows and gradients that came in are memory until their backward", "[e
 
 TEST_CASE("who runs a stage's layers itself gets what the built-in stage sends", "[engine]") {
   Pair pair;
-  const auto kept =
-      seeded_store(pair.setup, pair.plan, pair.plan.at(StageId{0}).devices.front()).value();
-  auto made =
-      StageLayers::create({pair.plan, StageId{0}, pair.setup.modules(), pair.setup.layers, kept});
-  REQUIRE(made.ok());
-  StageLayers layers = std::move(made).value();
+  StageLayers layers = pair.encoder_layers();
   layers.begin(pair.iteration);
   CHECK(layers.incoming(Pair::kPart).empty());
   std::vector<at::Tensor> outputs;
@@ -133,12 +137,7 @@ TEST_CASE("who runs a stage's layers itself gets what the built-in stage sends",
 
 TEST_CASE("gradients of other parts are not those of an output", "[engine]") {
   Pair pair;
-  const auto kept =
-      seeded_store(pair.setup, pair.plan, pair.plan.at(StageId{0}).devices.front()).value();
-  auto made =
-      StageLayers::create({pair.plan, StageId{0}, pair.setup.modules(), pair.setup.layers, kept});
-  REQUIRE(made.ok());
-  StageLayers layers = std::move(made).value();
+  StageLayers layers = pair.encoder_layers();
   const MessageId own = pair.message_of(Pair::kPart);
   REQUIRE(own.valid());
   Message twin = pair.iteration.at(own);  // The same rows, of another part.

@@ -10,19 +10,11 @@
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "tests/engine/samples_of_lists.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
 namespace {
-
-std::vector<std::int32_t> all_of(const MicrobatchList& microbatches) {
-  std::vector<std::int32_t> all;
-  for (const auto& microbatch : microbatches)
-    for (const auto& part : microbatch.parts)
-      all.insert(all.end(), part.samples.begin(), part.samples.end());
-  std::sort(all.begin(), all.end());
-  return all;
-}
 
 TEST_CASE("an llm replica of twice the speed trains twice as much", "[engine]") {
   // Two layers on each of two devices, and all four on one.
