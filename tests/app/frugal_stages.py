@@ -39,9 +39,12 @@ def a_frozen_encoder_keeps_nothing_and_trains_nothing(bench):
 
 
 def a_stage_that_it_cannot_run_is_refused_by_its_name(bench):
-    whole = 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm="all"}]}]'
-    done = subprocess.run(bench.job("whole", whole, "cluster.local_nodes=1"), capture_output=True, text=True, timeout=120, check=False)
-    expect(done.returncode != 0 and "stage kind 'frugal' runs encoders alone" in done.stderr, f"exit {done.returncode}\n{done.stderr[-1500:]}")
+    """Its author lets it have stages of every family; the llm's is none that it can run."""
+    source, families = (bench.example / "frugal.cpp").read_text(), '{"qwen2-vl", "whisper"}'
+    expect(families in source, "the example names its families in another way")
+    words = bench.job("every-family", f'plugins.libraries=["{bench.built_beside(source.replace(families, "{}"))}"]', "train.steps=2")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    expect(done.returncode == 2 and "stage kind 'frugal' runs encoders alone" in done.stderr, f"exit {done.returncode}\n{done.stderr[-1500:]}")
 
 
 def who_looks_at_its_modules_is_told_once_that_it_shows_nothing(bench):
