@@ -213,10 +213,10 @@ Result<PredictedIteration> Microbatching::plan(const DealtBatch& batch) const {
   if (!exchanged.ok()) return plain;
   if (!plain.ok()) return exchanged;
   // By the profile, so that the same job gives the same plans; where nothing is predicted phases
-  // are balanced.
-  return plain.value().prediction.profile_step_ms < exchanged.value().prediction.profile_step_ms
-             ? std::move(plain)
-             : std::move(exchanged);
+  // are balanced. What brings nothing moves no rows.
+  const double plain_ms = plain.value().prediction.profile_step_ms,
+               exchanged_ms = exchanged.value().prediction.profile_step_ms;
+  return costs_ && plain_ms <= exchanged_ms ? std::move(plain) : std::move(exchanged);
 }
 
 Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
@@ -230,6 +230,14 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
     way.shared_microbatches = shared_microbatches(
         std::span(work->phases).first(work->phases.size() - 1), options_.microbatches);
   auto best = plan_one(batch, work, way);
+  if (exchange != Exchange::off && scheduler::has_phases(options_.schedule)) {
+    Way together = way;
+    together.at_once = true;
+    together.shared_microbatches = options_.microbatches;  // No unit holds up a round.
+    auto other = plan_one(batch, work, together);
+    if (other.ok() && (!costs_ || planned_step_ms(other) < planned_step_ms(best)))
+      best = std::move(other), way = std::move(together);
+  }
   if (!compares || (!best.ok() && best.error().code != Errc::infeasible)) return best;
   const PlanSize size{static_cast<double>(batch.samples.size()),
                       static_cast<double>(plan_.stages.size()), static_cast<double>(llm_count_),
@@ -267,7 +275,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
     if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
       return std::move(done).error();
-  auto microbatches = deal_cuts(*work, cuts, way.exchange);
+  auto microbatches = deal_cuts(*work, cuts, way);
   return finish(batch, std::move(work), std::move(microbatches), std::move(prediction));
 }
 

@@ -90,8 +90,9 @@ class Microbatching {
   /// With `exchange` encoders are balanced on their own (phase_exchange.hpp), over the replicas of
   /// all pipelines: `per-phase` always, except in a phase that it would not make more even, or
   /// where bounds on microbatches in flight leave no order for it; `auto` where the profile
-  /// predicts no longer step with it. Samples with many items then go in pieces (item_ranges.hpp),
-  /// unless `items` is `whole`.
+  /// predicts a shorter step with it. Samples with many items then go in pieces (item_ranges.hpp)
+  /// where whole ones would leave a phase or a round uneven, unless `items` is `whole`. Under a
+  /// schedule with phases rounds are spread one by one or all at once, whichever takes less.
   ///
   /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
   /// over the llm replicas by llm work and by how fast each replica's busiest device is (Entrain
@@ -152,6 +153,7 @@ class Microbatching {
     bool is_compared = false;  ///< With plans by other policies.
     /// With an exchange K_eff of all llm replicas together.
     std::optional<std::int64_t> shared_microbatches = {};
+    bool at_once = false;  ///< As `SpreadRules` has it.
   };
 
   /// Whether plans are made that way.
@@ -188,7 +190,10 @@ class Microbatching {
                       const Way& way, std::vector<LlmCut>& cuts, Prediction& prediction) const;
   /// Microbatches of all replicas.
   std::vector<MicrobatchList> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
-                                        Exchange exchange) const;
+                                        const Way& way) const;
+  /// Those of an encoder's group, spread over its replicas.
+  std::vector<MicrobatchList> spread_out(ModuleGroupId group, const Work& work,
+                                         const std::vector<LlmCut>& cuts, const Way& way) const;
   /// Whether what is measured in this run changes predictions.
   bool is_calibrated() const { return correction_ || speeds_.known(); }
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;

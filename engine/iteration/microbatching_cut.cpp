@@ -23,6 +23,9 @@ namespace {
 // pieces.
 constexpr double kEvenEnough = 1.02;
 
+// Sums of other orders differ in their last digits.
+constexpr double kRounding = 1e-9;
+
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 /// Per llm replica of a pipeline, in its order: time for a unit of llm work.
@@ -208,7 +211,7 @@ Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, Pi
 
 std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
                                                      const std::vector<LlmCut>& cuts,
-                                                     Exchange exchange) const {
+                                                     const Way& way) const {
   const auto load_of = [&](ReplicaId replica, const Microbatch& microbatch) {
     return forward_load(plan_, work, replica, microbatch);
   };
@@ -219,30 +222,42 @@ std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
       if (plan_.at(cut.llm).pipeline == PipelineId{p}) own.push_back(cut.cut);
     scheduler::deal_microbatches(plan_, PipelineId{p}, std::move(own), load_of, microbatches);
   }
-  if (exchange == Exchange::off) return microbatches;
+  if (way.exchange == Exchange::off) return microbatches;
   for (std::size_t g = 0; g + 1 < plan_.module_groups.size(); ++g) {
     const auto replicas = replicas_of(plan_, ModuleGroupId{g});
     if (replicas.size() < 2) continue;
     std::vector<MicrobatchList> drawn;
     for (const ReplicaId replica : replicas) drawn.push_back(microbatches[replica.index()]);
-    const PhaseWork& phase = work.phases[g];
-    const auto spread_out = [&](bool in_pieces) {
-      return spread_phase(plan_, ModuleGroupId{g}, cuts, phase, splits_parts_, in_pieces);
-    };
-    auto spread = spread_out(false);
-    double load = largest_load(spread, phase);
-    // Pieces are more messages, and are decoded with the rest of their sample.
-    if (!phase.cut.empty() && load > kEvenEnough * even_load(phase)) {
-      auto in_pieces = spread_out(true);
-      const double of_pieces = largest_load(in_pieces, phase);
-      if (of_pieces < load) load = of_pieces, spread = std::move(in_pieces);
-    }
-    // Post-balancing never makes it worse.
-    if (load > largest_load(drawn, phase)) continue;
+    auto spread = spread_out(ModuleGroupId{g}, work, cuts, way);
+    // Post-balancing never makes it worse, and moves no rows for nothing.
+    const double load = largest_load(drawn, work.phases[g]);
+    if (!(largest_load(spread, work.phases[g]) < load * (1 - kRounding))) continue;
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
   }
   return microbatches;
+}
+
+std::vector<MicrobatchList> Microbatching::spread_out(ModuleGroupId group, const Work& work,
+                                                      const std::vector<LlmCut>& cuts,
+                                                      const Way& way) const {
+  const PhaseWork& phase = work.phases[group.index()];
+  SpreadRules rules{splits_parts_, false, way.at_once};
+  auto whole = spread_phase(plan_, group, cuts, phase, rules);
+  if (phase.cut.empty()) return whole;
+  std::int64_t rounds = 1;
+  for (const LlmCut& cut : cuts) rounds = std::max(rounds, std::ssize(cut.cut.encoder));
+  // There are as many rounds as pieces allow, so a whole giant may hold one up.
+  const auto encoders = std::span(work.phases).first(work.phases.size() - 1);
+  const bool holds_up = !way.at_once && shared_microbatches(encoders, rounds, false) < rounds;
+  const double load = largest_load(whole, phase);
+  // Pieces are more messages, and are decoded with the rest of their sample.
+  if (!holds_up && !(load > kEvenEnough * even_load(phase))) return whole;
+  rules.in_pieces = true;
+  auto in_pieces = spread_phase(plan_, group, cuts, phase, rules);
+  const double of_pieces = largest_load(in_pieces, phase);
+  return of_pieces < load || (holds_up && of_pieces <= kEvenEnough * load) ? std::move(in_pieces)
+                                                                           : std::move(whole);
 }
 
 }  // namespace troupe::engine

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "balancer/loads/descending.hpp"
 #include "balancer/ranks/assign_shares.hpp"
 #include "engine/iteration/near_replicas.hpp"
 #include "engine/iteration/phase_nodes.hpp"
@@ -22,6 +23,7 @@ struct Placed {
   std::int32_t sample = 0;
   std::size_t cut = 0;         ///< Of which llm replica.
   std::size_t microbatch = 0;  ///< Of that replica.
+  std::size_t round = 0;
   double work = 0;
 };
 
@@ -40,15 +42,44 @@ std::vector<double> speeds_of(const PhaseWork& work) {
   return speeds;
 }
 
+using Loads = balancer::FirstToFinish<double>;
+
+double last_end(const Loads& loads) {
+  double end = 0;
+  for (std::size_t r = 0; r < loads.size(); ++r) end = std::max(end, loads.end(r));
+  return end;
+}
+
+/// No deal of these samples, the largest first, ends sooner: not before replicas that share all
+/// work out at will, nor before the largest sample where that is done first, nor before anybody
+/// ends already.
+double least_end(const std::vector<WantedSample>& samples, const Loads& loads) {
+  double work = 0, speeds = 0;
+  for (const WantedSample& sample : samples) work += sample.work;
+  double end = last_end(loads);
+  if (samples.empty()) return end;
+  const double largest = samples.front().work;
+  const std::size_t first = loads.find(largest);
+  end = std::max(end, (loads.load(first) + largest) / loads.speed(first));
+  std::vector<std::pair<double, std::size_t>> ends;  // Who ends first takes of it first.
+  for (std::size_t r = 0; r < loads.size(); ++r) ends.emplace_back(loads.end(r), r);
+  std::sort(ends.begin(), ends.end());
+  for (const auto& [own, replica] : ends) {
+    if (speeds > 0 && own * speeds >= work) break;
+    work += loads.load(replica);
+    speeds += loads.speed(replica);
+  }
+  return std::max(end, work / speeds);
+}
+
 /// Spreads the rounds of one group over its replicas.
 class Spreader {
  public:
   Spreader(const ParallelPlan& plan, ModuleGroupId group, std::span<const LlmCut> cuts,
-           const PhaseWork& work, bool splits_parts, bool in_pieces)
+           const PhaseWork& work, SpreadRules rules)
       : cuts_(cuts),
         work_(work),
-        splits_parts_(splits_parts),
-        in_pieces_(in_pieces),
+        rules_(rules),
         loads_(speeds_of(work)),
         lists_(work.shares.size()),
         slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
@@ -83,17 +114,31 @@ class Spreader {
   std::vector<MicrobatchList> run() {
     std::size_t rounds = 0;
     for (const LlmCut& own : cuts_) rounds = std::max(rounds, own.cut.encoder.size());
-    for (std::size_t round = 0; round < rounds; ++round) {
-      auto shares = share_out(samples_of(round));
-      for (std::size_t r = 0; r < shares.size(); ++r) append(std::move(shares[r]), lists_[r]);
+    if (rules_.at_once) {
+      spread(0, rounds);
+    } else {
+      for (std::size_t round = 0; round < rounds; ++round) spread(round, round + 1);
     }
     return std::move(lists_);
   }
 
  private:
+  /// Rounds from `begin` to before `end` together; each remains one, in its turn.
+  void spread(std::size_t begin, std::size_t end) {
+    std::vector<Placed> samples;
+    for (std::size_t round = begin; round < end; ++round) add_samples_of(round, samples);
+    const auto shares = share_out(samples);
+    for (std::size_t r = 0; r < shares.size(); ++r)
+      for (auto first = shares[r].begin(); first != shares[r].end();) {
+        const auto last = std::find_if(
+            first, shares[r].end(), [&](const Placed& unit) { return unit.round != first->round; });
+        append({first, last}, lists_[r]);
+        first = last;
+      }
+  }
+
   /// In the order of llm replicas, each one's as they were cut.
-  std::vector<Placed> samples_of(std::size_t round) const {
-    std::vector<Placed> found;
+  void add_samples_of(std::size_t round, std::vector<Placed>& found) const {
     for (std::size_t c = 0; c < cuts_.size(); ++c) {
       const MicrobatchList& list = cuts_[c].cut.encoder;
       if (round >= list.size()) continue;
@@ -101,25 +146,26 @@ class Spreader {
         for (const auto sample : part.samples) {
           const std::size_t microbatch = llm_microbatch_[at(sample)];
           const auto cut = work_.cut.find(sample);
-          if (!in_pieces_ || cut == work_.cut.end()) {
-            found.push_back({sample, c, microbatch, work_.work_of(at(sample))});
+          if (!rules_.in_pieces || cut == work_.cut.end()) {
+            found.push_back({sample, c, microbatch, round, work_.work_of(at(sample))});
             continue;
           }
           for (const auto piece : cut->second)
-            found.push_back({piece, c, microbatch, work_.work_of(at(piece))});
+            found.push_back({piece, c, microbatch, round, work_.work_of(at(piece))});
         }
     }
-    return found;
   }
 
-  /// Per replica its samples, in the order of `round`.
+  /// Per replica its samples, in the order of `round`: of one, or of several together.
   std::vector<std::vector<Placed>> share_out(const std::vector<Placed>& round) {
     std::vector<std::size_t> order;
     order.reserve(round.size());
     for (std::size_t place = 0; place < round.size(); ++place)
       if (round[place].work > 0) order.push_back(place);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return round[a].work > round[b].work; });
+    const auto longest_first =
+        balancer::by_descending(order.size(), [&](std::size_t i) { return round[order[i]].work; });
+    std::ranges::transform(longest_first, order.begin(),
+                           [before = order](std::int32_t i) { return before[at(i)]; });
     std::vector<WantedSample> samples;
     samples.reserve(order.size());
     for (const std::size_t place : order) {
@@ -190,8 +236,7 @@ class Spreader {
   /// samples of `round` at the places `order` go; `before`: loads before the deal.
   std::vector<std::size_t> nearer(const std::vector<Placed>& round,
                                   const std::vector<std::size_t>& order,
-                                  std::vector<std::size_t> chosen,
-                                  const balancer::FirstToFinish<double>& before) {
+                                  std::vector<std::size_t> chosen, const Loads& before) {
     const std::size_t count = lists_.size();
     if (count < 2 || count > kPlacedReplicas) return chosen;
     std::vector<double> shares(count), costs(count * count);
@@ -200,11 +245,9 @@ class Spreader {
       shares[chosen[i]] += unit.work;
       for (std::size_t r = 0; r < count; ++r) costs[chosen[i] * count + r] += far_bytes(unit, r);
     }
-    double end = 0, dealt = 0;
-    for (std::size_t r = 0; r < count; ++r) {
-      end = std::max(end, loads_.end(r));
-      dealt += costs[r * count + r];
-    }
+    const double end = last_end(loads_);
+    double dealt = 0;
+    for (std::size_t r = 0; r < count; ++r) dealt += costs[r * count + r];
     if (dealt == 0) return chosen;
     for (std::size_t s = 0; s < count; ++s)
       for (std::size_t r = 0; r < count; ++r)
@@ -226,34 +269,38 @@ class Spreader {
   /// Where samples go, by descending work: as many rows where they are wanted as are found while
   /// the last replica ends about as soon as if it did not matter where they go.
   std::vector<std::size_t> deal(const std::vector<WantedSample>& samples) {
-    auto plain = loads_;
-    std::vector<std::size_t> chosen;
-    chosen.reserve(samples.size());
-    for (const WantedSample& sample : samples) {
-      chosen.push_back(plain.find(sample.work));
-      plain.add(chosen.back(), sample.work);
-    }
-    double end = 0;
-    for (std::size_t r = 0; r < plain.size(); ++r) end = std::max(end, plain.end(r));
-    end *= kWorthStaying;
+    double end = kWorthStaying * least_end(samples, loads_);
     auto dealt = loads_;
-    if (auto near = keep_near(samples, near_, end, dealt)) {
-      chosen = std::move(*near);
-    } else {
-      dealt = std::move(plain);
+    auto near = keep_near(samples, near_, end, dealt);
+    if (!near) {
+      auto plain = loads_;
+      std::vector<std::size_t> anywhere;
+      anywhere.reserve(samples.size());
+      for (const WantedSample& sample : samples) {
+        anywhere.push_back(plain.find(sample.work));
+        plain.add(anywhere.back(), sample.work);
+      }
+      end = kWorthStaying * last_end(plain);
+      near = keep_near(samples, near_, end, dealt);
+      if (!near) near = std::move(anywhere), dealt = std::move(plain);
     }
+    auto& chosen = *near;
     if (!draw_near(samples, near_, end, loads_, kLooksMax, chosen)) {
       loads_ = std::move(dealt);
-      return chosen;
+      return std::move(chosen);
     }
     for (std::size_t s = 0; s < samples.size(); ++s) loads_.add(chosen[s], samples[s].work);
-    return chosen;
+    return std::move(chosen);
   }
 
   /// Cuts a replica's share of a round into `slices_` microbatches of about as much work.
   void append(std::vector<Placed> share, MicrobatchList& list) const {
     double total = 0;
     for (const Placed& sample : share) total += sample.work;
+    if (slices_ == 1) {
+      if (!share.empty()) list.push_back(microbatch_of(std::move(share)));
+      return;
+    }
     std::vector<std::vector<Placed>> slices(slices_);
     double before = 0;
     for (const Placed& sample : share) {
@@ -263,32 +310,39 @@ class Spreader {
       slices[std::min(slice, slices_ - 1)].push_back(sample);
       before += sample.work;
     }
-    for (const auto& slice : slices)
-      if (!slice.empty()) list.push_back(microbatch_of(slice));
+    for (auto& slice : slices)
+      if (!slice.empty()) list.push_back(microbatch_of(std::move(slice)));
   }
 
-  Microbatch microbatch_of(const std::vector<Placed>& slice) const {
-    std::map<std::pair<std::size_t, std::size_t>, Part> parts;  // By llm microbatch, then replica.
-    Part idle;
-    for (const Placed& sample : slice) {
-      const bool apart = splits_parts_ && sample.work > 0;
-      Part& part = !splits_parts_ ? parts[{0, 0}]
-                   : apart        ? parts[{sample.microbatch, sample.cut}]
-                                  : idle;
-      part.samples.push_back(sample.sample);
-    }
+  /// Parts by llm microbatch, then llm replica; samples without work with the first.
+  Microbatch microbatch_of(std::vector<Placed> slice) const {
     Microbatch made;
-    for (auto& [where, part] : parts) made.parts.push_back(std::move(part));
-    if (made.parts.empty()) made.parts.emplace_back();
-    auto& first = made.parts.front().samples;
-    first.insert(first.end(), idle.samples.begin(), idle.samples.end());
+    if (!rules_.splits_parts) {
+      for (const Placed& unit : slice) first_part(made).samples.push_back(unit.sample);
+      return made;
+    }
+    const auto idle = std::stable_partition(slice.begin(), slice.end(),
+                                            [](const Placed& unit) { return unit.work > 0; });
+    const auto fed = [](const Placed& unit) { return std::pair(unit.microbatch, unit.cut); };
+    std::stable_sort(slice.begin(), idle,
+                     [&](const Placed& a, const Placed& b) { return fed(a) < fed(b); });
+    for (auto unit = slice.begin(); unit != idle; ++unit) {
+      if (unit == slice.begin() || fed(*unit) != fed(unit[-1])) made.parts.emplace_back();
+      made.parts.back().samples.push_back(unit->sample);
+    }
+    for (auto unit = idle; unit != slice.end(); ++unit)
+      first_part(made).samples.push_back(unit->sample);
     return made;
+  }
+
+  static Part& first_part(Microbatch& microbatch) {
+    return microbatch.parts.empty() ? microbatch.parts.emplace_back() : microbatch.parts.front();
   }
 
   std::span<const LlmCut> cuts_;
   const PhaseWork& work_;
-  const bool splits_parts_, in_pieces_;
-  balancer::FirstToFinish<double> loads_;  ///< Work of all rounds so far.
+  const SpreadRules rules_;
+  Loads loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
   std::size_t slices_;                       ///< Microbatches that a share of a round becomes.
   std::vector<std::size_t> llm_microbatch_;  ///< Per sample.
@@ -316,9 +370,9 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
-                                         bool splits_parts, bool in_pieces) {
+                                         SpreadRules rules) {
   if (cuts.empty()) return std::vector<MicrobatchList>(replicas_of(plan, group).size());
-  return Spreader(plan, group, cuts, work, splits_parts, in_pieces).run();
+  return Spreader(plan, group, cuts, work, rules).run();
 }
 
 }  // namespace troupe::engine

@@ -60,23 +60,32 @@ struct LlmCut {
 /// The replicas of a group in the whole plan, in its order.
 std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group);
 
+/// How a phase is spread over replicas.
+struct SpreadRules {
+  /// A microbatch has one part per llm microbatch that it feeds, the one needed first in front;
+  /// else one.
+  bool splits_parts = false;
+  bool in_pieces = true;  ///< Samples that are cut (`PhaseWork::cut`) go piece by piece.
+  /// All rounds together: where no llm begins before the encoders are through with all of them, how
+  /// even single rounds are does not matter.
+  bool at_once = false;
+};
+
 /// The microbatches of a group's replicas (in the order of `replicas_of`), its samples spread by
 /// `work`. Rounds stay as they were cut: the k-th encoder microbatches of all llm replicas together
-/// are spread, the largest sample first, each to the replica that would then have the least of this
-/// and all rounds before (post-balancing's algorithm 1, OrchMLLM section 5.1, with replicas of
-/// different speed), samples that are cut (`PhaseWork::cut`) piece by piece, unless they are not to
-/// go `in_pieces`. Where the llm's node has replicas of the group samples stay there instead
-/// (near_replicas.hpp), as long as the last replica ends at most 1 % later for it; samples that few
-/// nodes see, where their content is, if their rows are fewer bytes. Then replicas take each
-/// other's shares of the round where bytes take less over links for it, as little as by any
-/// placement of these shares, and none ends later than the last (up to 32 replicas): a byte between
-/// nodes counts in full, one inside a node by `PhaseWork::inside_node`, on a device not at all.
-/// Where the group has fewer replicas than the llm, a replica's share of a round is as many
-/// microbatches as one of them feeds llm replicas, samples of the same llm replica side by side.
+/// are spread (or, `at_once`, those of all rounds), the largest sample first, each to the replica
+/// that would then have the least of this and all rounds before (post-balancing's algorithm 1,
+/// OrchMLLM section 5.1, with replicas of different speed). Where the llm's node has replicas of
+/// the group samples stay there instead (near_replicas.hpp), as long as the last replica ends at
+/// most 1 % later for it; samples that few nodes see, where their content is, if their rows are
+/// fewer bytes. Then replicas take each other's shares of the round where bytes take less over
+/// links for it, as little as by any placement of these shares, and none ends later than the last
+/// (up to 32 replicas): a byte between nodes counts in full, one inside a node by
+/// `PhaseWork::inside_node`, on a device not at all. Where the group has fewer replicas than the
+/// llm, a replica's share of a round is as many microbatches as one of them feeds llm replicas,
+/// samples of the same llm replica side by side.
 ///
-/// With `splits_parts` a microbatch has one part per llm microbatch that it feeds, the one needed
-/// first in front; else one. Samples without work are kept out of the way: they go with the first
-/// part of one that has some.
+/// Samples without work are kept out of the way: they go with the first part of one that has some.
 ///
 /// Bound: no replica gets more than an even share of each of its rounds and the largest unit, and
 /// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
@@ -85,7 +94,7 @@ std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group
 /// REQUIRES: a work for every unit of the cuts, a share for every replica.
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
-                                         bool splits_parts, bool in_pieces = true);
+                                         SpreadRules rules);
 
 /// Largest over mean load of the replicas of a phase; a replica's load is the time of its busiest
 /// stage, and the mean what all would take that shared the work out evenly. All >= 1 but for
@@ -125,8 +134,10 @@ double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work
 /// of a round, whoever trains it. Of several phases the one that takes longest sets the pace, and
 /// the longest unit of any is held against that.
 ///
-/// `encoders`: of all groups but the llm's. Cost: O(units). REQUIRES: microbatches >= 1.
-std::int64_t shared_microbatches(std::span<const PhaseWork> encoders, std::int64_t microbatches);
+/// `encoders`: of all groups but the llm's; `in_pieces`: samples that are cut go so. Cost:
+/// O(units). REQUIRES: microbatches >= 1.
+std::int64_t shared_microbatches(std::span<const PhaseWork> encoders, std::int64_t microbatches,
+                                 bool in_pieces = true);
 
 /// What each would have that all shared the work of whole samples out evenly.
 double even_load(const PhaseWork& work);

@@ -59,14 +59,16 @@ double even_load(const PhaseWork& work) {
   return total / speeds;
 }
 
-std::int64_t shared_microbatches(std::span<const PhaseWork> encoders, std::int64_t microbatches) {
+std::int64_t shared_microbatches(std::span<const PhaseWork> encoders, std::int64_t microbatches,
+                                 bool in_pieces) {
   double even = 0, longest = 0;
   for (const PhaseWork& phase : encoders) {
     double largest = 0;
     for (std::size_t s = 0; s < phase.samples.size(); ++s)
-      if (!phase.cut.contains(static_cast<std::int32_t>(s)))
+      if (!in_pieces || !phase.cut.contains(static_cast<std::int32_t>(s)))
         largest = std::max(largest, phase.samples[s]);
-    for (const double piece : phase.piece_work) largest = std::max(largest, piece);
+    if (in_pieces)
+      for (const double piece : phase.piece_work) largest = std::max(largest, piece);
     const double fastest = *std::min_element(phase.shares.begin(), phase.shares.end());
     even = std::max(even, even_load(phase));
     longest = std::max(longest, largest * fastest);

@@ -106,7 +106,7 @@ class Frugal : public StageProgram {
 Result<std::unique_ptr<StageProgram>> make(const StageRequest& request) {
   for (const LayerRun& run : request.plan.at(request.id).runs)
     if (!encoder_of(request.plan.model, run.module).valid())
-      return Error{Errc::infeasible, "runs encoders alone", "plugins", "give it families of encoders"};
+      return Error{Errc::infeasible, "runs encoders alone", "plugins", "name their families"};
   auto layers = StageLayers::create(request);
   if (!layers.ok()) return layers.error();
   return std::unique_ptr<StageProgram>(std::make_unique<Frugal>(std::move(layers).value()));

@@ -83,7 +83,11 @@ int main() {
   std::vector<MicrobatchList> lists[2];
   const auto spread_ms = [&](std::size_t group, const PhaseWork& work) {
     return bench::cpu_ms(
-        [&] { lists[group] = spread_phase(plan, ModuleGroupId{group}, cuts, work, true); }, 3);
+        [&] {
+          lists[group] =
+              spread_phase(plan, ModuleGroupId{group}, cuts, work, {.splits_parts = true});
+        },
+        3);
   };
   const double vision_ms = spread_ms(0, vision), audio_ms = spread_ms(1, audio);
   bench::print("samples dealt to llm replicas by work", deal_ms, "ms", std::nullopt, size);

@@ -31,7 +31,7 @@ TEST_CASE("samples of all llm replicas are spread over all encoders, longest fir
   const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 1, 2})}, {one_part({0, 1, 2})}}},
                                  {ReplicaId{3}, {{one_part({3, 4})}, {one_part({3, 4})}}}};
   const auto work = work_of({5, 4, 3, 0, 0}, 2);
-  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
   REQUIRE(lists.size() == 2);
   // 5 to the first, 4 and 3 to the second; samples without pictures stay where their llm's number
   // points.
@@ -45,7 +45,7 @@ TEST_CASE("what rounds before left uneven, later ones make up for", "[engine]") 
       {ReplicaId{2}, {{one_part({0}), one_part({2})}, {one_part({0}), one_part({2})}}},
       {ReplicaId{3}, {{one_part({1}), one_part({3})}, {one_part({1}), one_part({3})}}}};
   const auto work = work_of({9, 1, 9, 1}, 2);
-  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
   CHECK((lists[0] == MicrobatchList{one_part({0}), one_part({3})}));
   CHECK((lists[1] == MicrobatchList{one_part({1}), one_part({2})}));
 }
@@ -56,7 +56,7 @@ TEST_CASE("a replica of half the speed gets half the work", "[engine]") {
                                  {ReplicaId{3}, {{one_part({3, 4, 5})}, {one_part({3, 4, 5})}}}};
   PhaseWork work = work_of({1, 1, 1, 1, 1, 1}, 2);
   work.shares = {1, 0.5};  // The second's busiest stage takes half of it.
-  const auto found = loads(spread_phase(plan, ModuleGroupId{0}, cuts, work, false), work);
+  const auto found = loads(spread_phase(plan, ModuleGroupId{0}, cuts, work, {}), work);
   CHECK(found[0] == 2);
   CHECK(found[1] == 2);
 }
@@ -69,7 +69,7 @@ TEST_CASE("one part for each llm microbatch that is fed, the one needed first in
       {ReplicaId{2}, {{one_part({0, 1, 5})}, {one_part({1, 5}), one_part({0})}}},
       {ReplicaId{3}, {{one_part({2, 3})}, {one_part({2, 3})}}}};
   const auto work = work_of({4, 4, 4, 4, 0, 0}, 2);
-  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, true);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {.splits_parts = true});
   // 0 and 2 on the first, 1 and 3 on the second.
   CHECK((lists[0] == MicrobatchList{{{{{2, 5}}, {{0}}}}}));
   CHECK((lists[1] == MicrobatchList{{{{{1}}, {{3}}}}}));
@@ -82,7 +82,7 @@ TEST_CASE("fewer encoders than llm replicas cut their share of a round for them"
     cuts.push_back(
         {ReplicaId{2 + r}, {{one_part({2 * r, 2 * r + 1})}, {one_part({2 * r, 2 * r + 1})}}});
   const auto work = work_of(std::vector<double>(8, 1), 2);
-  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
   for (const auto& list : lists) {
     REQUIRE(list.size() == 2);  // Four llm replicas over two encoders.
     for (const auto& microbatch : list) CHECK(microbatch.parts[0].samples.size() == 2);
@@ -114,7 +114,7 @@ TEST_CASE("every sample once, no replica above an even share and the largest sam
     }
     const auto work = work_of(weights, static_cast<std::size_t>(encoders));
     for (const bool splits : {false, true}) {
-      const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, splits);
+      const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {.splits_parts = splits});
       REQUIRE(lists.size() == static_cast<std::size_t>(encoders));
       std::multiset<std::int32_t> seen;
       for (const auto& list : lists)
@@ -147,7 +147,7 @@ TEST_CASE("a sample with many pictures is shared among replicas, and goes to one
   CHECK(phase_balance(plan, ModuleGroupId{0}, drawn, work).bound == 9.0 / 4);
   work.piece_work = work.piece_rows = {3, 3, 3, 0};
   work.cut = {{0, {4, 5, 6}}};
-  auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, true);
+  auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {.splits_parts = true});
   CHECK((lists[0] == MicrobatchList{one_part({4, 1})}));
   CHECK((lists[1] == MicrobatchList{one_part({5}), one_part({2})}));
   CHECK((lists[2] == MicrobatchList{one_part({6}), one_part({3})}));
@@ -175,7 +175,7 @@ TEST_CASE("what an llm's node wants is encoded there, where that is as soon done
                                  {ReplicaId{3}, {{one_part({3, 4})}, {one_part({3, 4})}}}};
   PhaseWork work = work_of({3, 2, 1, 3, 3}, 2);
   work.rows = {30, 20, 10, 30, 30};
-  auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
   // The largest first would have gone 3 | 3, 3 | 2, 1: one of node 1's on node 0.
   CHECK((lists[0] == MicrobatchList{one_part({0, 1, 2})}));
   CHECK((lists[1] == MicrobatchList{one_part({3, 4})}));
@@ -187,7 +187,7 @@ TEST_CASE("what an llm's node wants is encoded there, where that is as soon done
   // Node 0 wants 9 of 12: 3 must leave it.
   work = work_of({3, 3, 3, 2, 1}, 2);
   work.rows = {30, 30, 30, 20, 10};
-  lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
   CHECK((lists[0] == MicrobatchList{one_part({0, 1})}));
   CHECK((lists[1] == MicrobatchList{one_part({2, 3, 4})}));
   CHECK(far().planned == Catch::Approx(30.0 / 120));
@@ -203,7 +203,7 @@ TEST_CASE(
       {ReplicaId{2}, {{one_part({0, 1, 2, 3})}, {one_part({0, 1, 2, 3})}}},
       {ReplicaId{3}, {{one_part({4, 5})}, {one_part({4, 5})}}}};
   const auto work = work_of({3, 3, 2, 2, 2, 2}, 2);
-  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+  const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
   CHECK((lists[0] == MicrobatchList{one_part({0, 2, 3})}));
   CHECK((lists[1] == MicrobatchList{one_part({1, 4, 5})}));
 }
@@ -226,7 +226,7 @@ TEST_CASE("a source's samples are encoded where it is, if their rows are fewer b
   PhaseWork work = work_of({1, 1.01, 1, 1}, 2);  // The largest chooses first.
   work.rows = {10, 10, 10, 10};
   const auto first = [&] {
-    return samples_of(spread_phase(plan, ModuleGroupId{0}, cuts, work, false)[0]);
+    return samples_of(spread_phase(plan, ModuleGroupId{0}, cuts, work, {})[0]);
   };
   CHECK(first() == Samples{0, 2});
   // Node 0 alone sees 1, whose pixels are 100 bytes: its rows, and those of 2, which makes room,
@@ -272,7 +272,7 @@ TEST_CASE("replicas take each other's shares where fewer bytes move for it", "[e
                                  {ReplicaId{3}, {{one_part({1})}, {one_part({1})}}}};
   PhaseWork work = work_of({1, 1}, 2);
   work.rows = {10, 10};
-  const auto lists = [&] { return spread_phase(plan, ModuleGroupId{0}, cuts, work, false); };
+  const auto lists = [&] { return spread_phase(plan, ModuleGroupId{0}, cuts, work, {}); };
   // Each would stay with its llm: 100 bytes of pixels for 1, where rows of both are 20.
   work.apart = {{1, {{NodeId{0}}, 100}}};
   CHECK(samples_of(lists()[0]) == Samples{1});
@@ -293,7 +293,7 @@ TEST_CASE("inside a node rows stay on their device where nobody ends later for i
   const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0})}, {one_part({0})}}},
                                  {ReplicaId{3}, {{one_part({1})}, {one_part({1})}}}};
   PhaseWork work = work_of({1, 2}, 2);
-  const auto lists = [&] { return spread_phase(plan, ModuleGroupId{0}, cuts, work, false); };
+  const auto lists = [&] { return spread_phase(plan, ModuleGroupId{0}, cuts, work, {}); };
   // The larger sample is dealt first, to the first replica: it is the second one's llm's.
   CHECK(samples_of(lists()[0]) == Samples{1});
   work.inside_node = 0.1;
@@ -338,7 +338,7 @@ TEST_CASE("no two replicas could take each other's shares for fewer bytes", "[en
     work.samples = weights;
     work.rows = rows;
     work.shares = {1, 1};
-    const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, false);
+    const auto lists = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
     // The shares in this order on nodes 0 and 1.
     const auto bytes = [&](const std::vector<Samples>& shares) {
       double sum = 0;
@@ -358,7 +358,7 @@ TEST_CASE("no two replicas could take each other's shares for fewer bytes", "[en
     std::swap(shares[0], shares[1]);
     CHECK(planned <= bytes(shares));
     moved += planned > 0 ? 1 : 0;
-    CHECK((spread_phase(plan, ModuleGroupId{0}, cuts, work, false) == lists));
+    CHECK((spread_phase(plan, ModuleGroupId{0}, cuts, work, {}) == lists));
   }
   CHECK(moved > 100);
 }
