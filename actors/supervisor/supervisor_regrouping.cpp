@@ -224,22 +224,22 @@ void regrouped(Self self) {
 namespace {
 
 /// `1, 2 and 4 nodes`.
-std::string sizes_of(const scheduler::TemplateSet& set) {
+std::string sizes_of(const scheduler::TemplateSet& set, const std::string& unit) {
   std::vector<std::string> sizes;
   for (const auto& made : set.templates) sizes.push_back(std::to_string(made.node_count));
   const std::string text = joined_by_and(sizes);
-  return text + (text == "1" ? " node" : " nodes");
+  return text + " " + unit + (text == "1" ? "" : "s");
 }
 
 /// What losses and joins make pipelines of.
 std::string template_words(const SupervisorState& state) {
   const scheduler::TemplateSet& set = *state.templates;
   const ParallelPlan& plan = state.configuration.plan;
-  std::string text = set.templates.empty() ? "" : "pipelines of " + sizes_of(set);
+  std::string text = set.templates.empty() ? "" : "pipelines of " + sizes_of(set, "node");
   for (std::size_t g = 0; g < std::min(set.groups.size(), plan.module_groups.size()); ++g)
     if (!set.groups[g].templates.empty())
       text += (text.empty() ? "" : "; ") + plan.module_groups[g].name + " replicas of " +
-              sizes_of(set.groups[g]);
+              sizes_of(set.groups[g], "device");
   return text.empty() ? "no templates, so that losses go on from what survives whole"
                       : "templates for losses and joins: " + text;
 }

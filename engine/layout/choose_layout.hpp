@@ -60,7 +60,8 @@ Result<JobLayout> choose_layout(const JobSetup& setup);
 Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
 
 /// Templates of pipelines on 1 to all nodes of the job, for when nodes are lost or join: one device
-/// per stage, balanced for `samples`. None where the job has one node, no costs or no samples, or
+/// per stage, balanced for `samples`; of module groups with replicas of their own on 1 to all of
+/// its devices. None where the job has one node, no costs or no samples, or
 /// where the model cannot be cut so.
 scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
                                             std::vector<SampleShape> samples);

@@ -54,10 +54,10 @@ double microbatch_ms(const std::vector<double>& devices, double count) {
   return (sum_of(devices) + (count - 1) * slowest) / count;
 }
 
-bool share_nodes(const ParallelPlan& plan) {
-  const auto nodes = groups_by_node(plan);
-  return std::any_of(nodes.begin(), nodes.end(),
-                     [](const auto& node) { return node.second.size() > 1; });
+bool share_devices(const ParallelPlan& plan) {
+  const auto devices = groups_by_device(plan);
+  return std::any_of(devices.begin(), devices.end(),
+                     [](const auto& device) { return device.second.size() > 1; });
 }
 
 /// Microbatches a millisecond of groups with these rates (> 0), which take turns on a device.
@@ -86,7 +86,7 @@ double microbatches_per_ms(const ParallelPlan& plan, const TemplateSet& template
       rates += rate(microbatch_ms(device_times(plan, plan.stages_of(PipelineId{p}), times), count));
     return rates;
   }
-  const bool in_turns = share_nodes(plan);
+  const bool in_turns = share_devices(plan);
   std::vector<double> groups(plan.module_groups.size());
   for (const Replica& replica : plan.replicas) {
     const auto own = device_times(plan, replica.stages, times);

@@ -17,7 +17,7 @@ namespace troupe::scheduler {
 /// Microbatches that a layout trains in a millisecond, where layers take what `templates` say
 /// (`layer_ms`). Pipelines add up, each by its stages as its template would (sum + (Nb - 1) x the
 /// slowest, over Nb); where groups have replicas of their own, the slower group counts, by the
-/// slowest stages of its replicas. Groups that share nodes take turns as in schedules of phases:
+/// slowest stages of its replicas. Groups that share devices take turns as in schedules of phases:
 /// their replicas add up as pipelines do, and a device waits for each group that it has stages of.
 /// 0: the templates know nothing of this model's layers.
 double microbatches_per_ms(const ParallelPlan& plan, const TemplateSet& templates);

@@ -215,12 +215,13 @@ Result<TemplateSet> make_templates(const TemplateRequest& request) {
 Result<TemplateSet> make_templates_in_flight(TemplateRequest request,
                                              const LayersInFlight& layers) {
   request.min_nodes = std::nullopt;
-  for (std::int64_t least = 1; least <= request.node_count; ++least) {
+  for (std::int64_t least = 1; least <= request.node_count;) {
     auto holding = layers(least * std::max<std::int64_t>(request.gpus_per_node, 1));
     if (!holding.ok()) return std::move(holding).error();
     request.layers = std::move(holding).value();
     auto set = make_templates(request);
     if (!set.ok() || set.value().min_nodes <= least) return set;
+    least = set.value().min_nodes;  // Fewer do not hold what even more have in flight.
   }
   return Error{Errc::infeasible,
                text(request.node_count) +

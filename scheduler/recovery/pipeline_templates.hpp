@@ -63,7 +63,8 @@ struct TemplateSet {
   std::vector<PipelineTemplate> templates;  ///< Ascending nodes, from n0 to at most N - f x n0.
   std::vector<double> layer_ms;             ///< Of a microbatch on one GPU: what each layer takes.
   std::int64_t microbatches = 1;            ///< Nb, of a pipeline on all nodes.
-  /// Of a layout whose module groups have replicas of their own: per group, of its layers alone.
+  /// Of a layout whose module groups have replicas of their own: per group, of its layers alone, on
+  /// nodes of one device, that stand for any devices of the cluster.
   std::vector<TemplateSet> groups = {};
 };
 
@@ -90,8 +91,8 @@ using LayersInFlight = std::function<Result<std::vector<TemplateLayer>>(std::int
 /// which is what the first stage of as many stages has in flight. More stages have fewer layers
 /// each, so what the fewest nodes hold that hold it, all larger pipelines do.
 ///
-/// `layers` and `min_nodes` of the request are not read. Cost: `make_templates` for each number of
-/// nodes up to that.
+/// `layers` and `min_nodes` of the request are not read. REQUIRES: more in flight needs no less
+/// memory. Cost: `make_templates` for some numbers of nodes up to that.
 ///
 /// Errors:
 /// - as `make_templates` and `layers`.

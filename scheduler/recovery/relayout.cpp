@@ -1,6 +1,7 @@
 #include "scheduler/recovery/relayout.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -79,12 +80,16 @@ class Relayouter {
     return *std::min_element(counts.begin(), counts.end()) > request_.tolerance.lost_nodes;
   }
 
-  /// Whether each node that is there works for all groups that it worked for. One that lost a part
-  /// of its replica may have a replica of another group yet, and would not idle.
+  /// Whether each device that is there works for all groups that it worked for, and each has
+  /// stages. Where one lost its part of a replica, its node may have others yet, and would not
+  /// idle.
   bool keeps_work(const ParallelPlan& made) const {
-    auto before = groups_by_node(plan());
-    std::erase_if(before, [&](const auto& node) { return !request_.nodes.contains(node.first); });
-    return groups_by_node(made) == before;
+    auto before = groups_by_device(plan());
+    std::erase_if(before,
+                  [&](const auto& device) { return !request_.nodes.contains(device.first.node); });
+    const auto after = groups_by_device(made);
+    const auto all = std::ssize(request_.nodes) * request_.cluster.devices_per_node;
+    return after == before && std::ssize(after) == all;
   }
 
   /// Standby holders on any device of the nodes that are there.

@@ -33,9 +33,9 @@ struct Relayout {
 
 /// What survives whole stays as it is, so that little moves; the rest is made anew. In this order:
 ///
-/// 1. Replicas with a stage on a lost node go; where nobody would idle, no node that is there would
-///    work for fewer groups with replicas of their own than before, and one more of each group than
-///    nodes may be lost are left, that is all.
+/// 1. Replicas with a stage on a lost node go; where nobody would idle and one more of each group
+///    than nodes may be lost are left, that is all. Of groups with replicas of their own neither
+///    may any device that is there work for fewer of them than before, or have no stage.
 /// 2. Where groups have replicas of their own: each group by itself (`group_layouts`), then as in
 ///    1, with idle nodes. Replicas of different groups stay apart where they were, a group that
 ///    lost nothing keeps its stages.

@@ -26,10 +26,16 @@ std::vector<LayerId> layers_of(const ModelGraph& model, const std::vector<Module
 
 namespace {
 
+/// Nodes of templates, with so many devices each.
+struct TemplateNodes {
+  std::int64_t count = 1;
+  std::int32_t devices = 1;
+};
+
 /// Templates of the layers that `is_cut` names, of a model whose batch `replicas` share.
 Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGraph& model,
                                  const std::vector<bool>& is_cut, std::int32_t replicas,
-                                 std::int64_t nodes, std::int64_t fault_tolerance) {
+                                 TemplateNodes nodes, std::int64_t fault_tolerance) {
   LayoutScorer scorer(request);
   auto weights = scorer.weights(replicas, {});
   if (!weights.ok()) return std::move(weights).error();
@@ -41,7 +47,7 @@ Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGr
   // Templates ask for the sum of forward and backward alone.
   for (const std::size_t i : cut) layers.push_back({whole.work_ms[i], 0, {}, {}});
   // What a layer takes on k devices beyond a k-th of its work is what splitting it costs.
-  for (std::int32_t k = 2; request.planned_only && k <= request.cluster.devices_per_node; k *= 2) {
+  for (std::int32_t k = 2; request.planned_only && k <= nodes.devices; k *= 2) {
     const std::vector<Parallelism> degrees(model.modules.size(), {k, 1});
     const auto split = scorer.weights(replicas, degrees);
     if (!split.ok()) break;
@@ -50,8 +56,8 @@ Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGr
           std::max(0.0, split.value().work_ms[cut[l]] - whole.work_ms[cut[l]] / k);
   }
   TemplateRequest made;
-  made.node_count = nodes;
-  made.gpus_per_node = request.cluster.devices_per_node;
+  made.node_count = nodes.count;
+  made.gpus_per_node = nodes.devices;
   made.fault_tolerance = fault_tolerance;
   // Templates know no device without a limit, and add a node's up.
   constexpr Bytes kAnyMemory{std::int64_t{1} << 50};
@@ -73,7 +79,8 @@ Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const Mod
                                      std::int32_t pipelines, std::int64_t nodes,
                                      std::int64_t fault_tolerance) {
   const std::vector<bool> all(layers_of(model).size(), true);
-  return templates_of(request, model, all, pipelines, nodes, fault_tolerance);
+  return templates_of(request, model, all, pipelines, {nodes, request.cluster.devices_per_node},
+                      fault_tolerance);
 }
 
 Result<std::vector<TemplateSet>> group_templates(const AutoLayoutRequest& request,
@@ -86,7 +93,8 @@ Result<std::vector<TemplateSet>> group_templates(const AutoLayoutRequest& reques
       is_cut.push_back(plan.group_of(layer.module) == ModuleGroupId{g});
     std::int32_t replicas = 0;
     for (const Replica& replica : plan.replicas) replicas += replica.group == ModuleGroupId{g};
-    auto made = templates_of(request, plan.model, is_cut, replicas, nodes, 0);
+    auto made = templates_of(request, plan.model, is_cut, replicas,
+                             {nodes * request.cluster.devices_per_node, 1}, 0);
     if (!made.ok() && made.error().code != Errc::infeasible) return std::move(made).error();
     sets.push_back(made.ok() ? std::move(made).value() : TemplateSet{});
   }
@@ -99,11 +107,11 @@ bool has_groups_of_their_own(const ParallelPlan& plan) {
   });
 }
 
-std::map<NodeId, std::set<ModuleGroupId>> groups_by_node(const ParallelPlan& plan) {
-  std::map<NodeId, std::set<ModuleGroupId>> groups;
+std::map<DeviceSlot, std::set<ModuleGroupId>> groups_by_device(const ParallelPlan& plan) {
+  std::map<DeviceSlot, std::set<ModuleGroupId>> groups;
   for (const Stage& stage : plan.stages)
     for (const DeviceId device : stage.devices)
-      groups[plan.devices[device.index()].node].insert(plan.at(stage.replica).group);
+      groups[plan.devices[device.index()]].insert(plan.at(stage.replica).group);
   return groups;
 }
 

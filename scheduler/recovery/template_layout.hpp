@@ -35,18 +35,21 @@ Result<TemplateSet> layout_templates(const AutoLayoutRequest& request, const Mod
 /// copy of the model by itself.
 bool has_groups_of_their_own(const ParallelPlan& plan);
 
-/// The module groups that each node has stages of. Cost: O(stages x log nodes).
-std::map<NodeId, std::set<ModuleGroupId>> groups_by_node(const ParallelPlan& plan);
+/// The module groups that each device has stages of. Cost: O(stages x log devices).
+std::map<DeviceSlot, std::set<ModuleGroupId>> groups_by_device(const ParallelPlan& plan);
 
 /// Templates of each module group's layers alone, for replicas of its own: those that `plan` has.
-/// A group that cannot be cut has none. Errors: as `LayoutScorer::weights`.
+/// Each of their nodes is a single device of the cluster's `nodes`, because a group may have some
+/// devices of a node and not others; stages span none. A group that cannot be cut has no templates.
+/// Errors: as `LayoutScorer::weights`.
 Result<std::vector<TemplateSet>> group_templates(const AutoLayoutRequest& request,
                                                  const ParallelPlan& plan, std::int64_t nodes);
 
 /// Stages as they stand, as a job file would write them.
 std::vector<HandStage> as_written(const ParallelPlan& plan, const std::vector<StageId>& stages);
 
-/// A template of these layers on these nodes, as many as it has; none where a stage spans devices.
+/// A template of these layers on these nodes, as many as it has; none where a stage spans devices,
+/// as none of `group_templates` does.
 std::optional<std::vector<HandStage>> stages_of_template(const ModelGraph& model,
                                                          const std::vector<LayerId>& layers,
                                                          const PipelineTemplate& made,

@@ -282,6 +282,24 @@ def nodes_that_encode_too_work_for_both(bench):
         expect(works == [nodes, nodes], f"{name}: nodes with encoders and with llms: {works}")
 
 
+def groups_keep_devices_of_their_own(bench):
+    """Encoders on one device of each of four nodes, two llms on the others: a node is lost, and another one comes."""
+    tables = [f'{{modules=[{BOTH}],stages=[{{node={node},vision="all",audio="all"}}]}}' for node in range(4)]
+    tables += [f'{{modules=["llm"],stages=[{{node={first},device=1,llm=[0,3]}},{{node={first + 1},device=1,llm=[3,7]}}]}}'
+               for first in (0, 2)]
+    job = loses_node_3_and_gets_another(bench, "devices", f"parallel.replicas=[{','.join(tables)}]", "parallel.pipelines=[]",
+                                        "cluster.local_nodes=4", "cluster.devices_per_node=2")
+    for name, nodes in (("plan-2.json", 3), ("plan.json", 4)):
+        plan = json.loads((job.run / name).read_text(encoding="utf-8"))
+        groups = {}
+        for replica in plan["replicas"]:
+            for stage in replica["stages"]:
+                for device in plan["stages"][stage]["devices"]:
+                    groups.setdefault(device, set()).add(replica["group"])
+        expect(len(groups) == 2 * nodes, f"{name}: devices with work: {len(groups)} of {2 * nodes}")
+        expect(all(len(own) == 1 for own in groups.values()), f"{name}: groups of each device: {groups}")
+
+
 def mixed_by_generation(run):
     """Encoder microbatches with samples of several llm replicas, and pieces of samples."""
     plans = {number: json.loads((run / name).read_text(encoding="utf-8")) for number, name in ((1, "plan-1.json"), (2, "plan.json"))}
@@ -1005,7 +1023,7 @@ def random_events(bench):
 
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
-         nodes_that_encode_too_work_for_both, phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node, one_after_the_other_down_to_one,
+         nodes_that_encode_too_work_for_both, groups_keep_devices_of_their_own, phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,

@@ -11,35 +11,20 @@
 #include "scheduler/recovery/next_layout.hpp"
 #include "scheduler/recovery/template_layout.hpp"
 #include "tests/scheduler/example_models.hpp"
+#include "tests/scheduler/group_replicas.hpp"
 #include "tests/scheduler/preferred_layout.hpp"
 
 namespace troupe::scheduler {
 namespace {
 
 using Catch::Approx;
+using testing::but;
 using testing::draw;
+using testing::kLlm;
+using testing::least_holders;
+using testing::Nodes;
+using testing::templates;
 using testing::vision_audio_llm;
-
-/// Encoders and projectors have nine layers together, the llm six.
-constexpr std::int32_t kEncoders = 9, kLlm = 6;
-
-/// Templates of both groups; layers take 1 ms, and a device holds so many of them.
-TemplateSet templates(std::int64_t nodes, std::int64_t held_of_encoders, std::int64_t held_of_llm,
-                      std::int64_t devices_per_node = 1) {
-  TemplateSet set;
-  for (const auto& [count, held] : {std::pair{kEncoders, held_of_encoders}, {kLlm, held_of_llm}}) {
-    TemplateRequest request;
-    request.layers.assign(static_cast<std::size_t>(count), {1, 2, Bytes{1}, {}});
-    request.node_count = nodes;
-    request.gpus_per_node = devices_per_node;
-    request.device_memory = Bytes{held};
-    request.microbatches = 4;
-    set.groups.push_back(make_templates(request).value());
-  }
-  set.layer_ms.assign(kEncoders + kLlm, 3);
-  set.microbatches = 4;
-  return set;
-}
 
 /// Encoders on one node each, llm replicas on these nodes, cut as no template would be.
 ParallelPlan plan_on(const std::vector<std::int32_t>& encoders,
@@ -72,13 +57,6 @@ ParallelPlan shared_plan(std::int32_t working, std::int32_t of_llm, std::int32_t
   return plan_on(encoders, llms, nodes);
 }
 
-std::set<NodeId> but(std::int32_t nodes, const std::set<std::int32_t>& lost) {
-  std::set<NodeId> there;
-  for (std::int32_t node = 0; node < nodes; ++node)
-    if (!lost.contains(node)) there.insert(NodeId{node});
-  return there;
-}
-
 /// Of each group the nodes of its replicas.
 std::vector<std::set<std::set<std::int32_t>>> replicas_of(const ParallelPlan& plan) {
   std::vector<std::set<std::set<std::int32_t>>> groups(plan.module_groups.size());
@@ -89,8 +67,6 @@ std::vector<std::set<std::set<std::int32_t>>> replicas_of(const ParallelPlan& pl
   }
   return groups;
 }
-
-using Nodes = std::set<std::set<std::int32_t>>;
 
 TEST_CASE("what is left of a group's replica is cut anew", "[scheduler][recovery]") {
   const auto plan = plan_on({0, 1, 2}, {{3, 4}, {5, 6}}, 7);
@@ -175,7 +151,8 @@ TEST_CASE("who joins nodes with replicas on each device works on all its devices
   const auto made = relayout({plan, {3, 2}, templates(3, 9, 6, 2), 8, {}, but(3, {})}).value();
   CHECK(made.idle.empty());
   CHECK(made.plan.devices.size() == 6);
-  CHECK(made.plan.replicas.size() == plan.replicas.size() + 2);
+  CHECK(made.plan.replicas.size() == plan.replicas.size() + 4);
+  for (const auto& [device, groups] : groups_by_device(made.plan)) CHECK(groups.size() == 2);
   CHECK((replicas_of(made.plan) == std::vector<Nodes>{{{0}, {1}, {2}}, {{0}, {1}, {2}}}));
 }
 
@@ -313,17 +290,11 @@ TEST_CASE("of groups that share nodes all nodes work after any losses and joins"
     const auto all = relayouts({plan, {nodes, 1}, set, 8, {1, Dtype::fp32}, there});
     REQUIRE(all.ok() == (std::ssize(there) >= least));
     if (!all.ok()) continue;
-    const auto groups = groups_by_node(all.value().front().plan);
+    const auto groups = groups_by_device(all.value().front().plan);
     CHECK(groups.size() == there.size());
-    for (const auto& [node, own] : groups) CHECK(own.size() == 2);
-    // Everything is on two nodes, wherever there are as many.
+    for (const auto& [device, own] : groups) CHECK(own.size() == 2);
     for (const Relayout& made : all.value())
-      for (const auto& holders : unit_holders(made.plan)) {
-        std::set<NodeId> holding;
-        for (const DeviceId device : holders)
-          holding.insert(made.plan.devices[device.index()].node);
-        CHECK(holding.size() >= std::min<std::size_t>(2, there.size()));
-      }
+      CHECK(least_holders(made.plan) >= std::min<std::size_t>(2, there.size()));
     if (all.value().size() > 1) ++changed;
   }
   CHECK(changed > 100);
