@@ -224,7 +224,7 @@ template <class Passes>
 SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& options,
                          Passes passes_of) {
   const auto passes = std::make_shared<const Passes>(std::move(passes_of));
-  SimulationCosts costs;
+  SimulationCosts costs = link_and_sum_costs(options.speeds);
   costs.task_ms = [passes](StageId stage, const std::vector<std::int32_t>& part, TaskKind kind) {
     return task_ms((*passes)(stage, part), kind);
   };
@@ -263,10 +263,6 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
     return update_ms({0, elements_of(group, stage), 1});
   };
   costs.bytes_per_element = bytes_per_element(options.dtype);
-  costs.reduce_gigabytes_per_s = options.speeds.reduce_gigabytes_per_s;
-  costs.device = options.speeds.device;
-  costs.node = options.speeds.node;
-  costs.network = options.speeds.network;
   costs.host = options.speeds.host;
   return costs;
 }
@@ -294,6 +290,15 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                      right.forward + right.input_grad + right.weight_grad});
   }
   return works;
+}
+
+SimulationCosts link_and_sum_costs(const DeviceSpeeds& speeds) {
+  SimulationCosts costs;
+  costs.reduce_gigabytes_per_s = speeds.reduce_gigabytes_per_s;
+  costs.device = speeds.device;
+  costs.node = speeds.node;
+  costs.network = speeds.network;
+  return costs;
 }
 
 Result<SimulationCosts> predicted_costs(const ParallelPlan& plan, const CostModel& model,

@@ -73,6 +73,10 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                                                  std::span<const SampleShape> samples,
                                                  std::span<const Parallelism> parallelisms = {});
 
+/// What links and sums take on a machine of such speeds; nothing else takes time or memory, and an
+/// element has 4 bytes, until somebody says otherwise.
+SimulationCosts link_and_sum_costs(const DeviceSpeeds& speeds);
+
 /// Times and sizes of the tasks of any iteration of `plan` over `samples` (an index in a part is an
 /// index here). Copies what it needs; the functions may be called from several threads.
 ///

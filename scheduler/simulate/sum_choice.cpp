@@ -64,16 +64,6 @@ Result<double> sums_ms(const ParallelPlan& plan, const SimulationCosts& costs) {
   return last_ms;
 }
 
-SimulationCosts costs_of_sums(const PredictionOptions& prediction) {
-  SimulationCosts costs;
-  costs.bytes_per_element = gradient_bytes_per_element(prediction.dtype);
-  costs.reduce_gigabytes_per_s = prediction.speeds.reduce_gigabytes_per_s;
-  costs.device = prediction.speeds.device;
-  costs.node = prediction.speeds.node;
-  costs.network = prediction.speeds.network;
-  return costs;
-}
-
 }  // namespace
 
 std::string why_no_calls(const CallFacts& facts) {
@@ -100,7 +90,8 @@ Result<SumChoice> choose_sums(const CallFacts& facts, const ParallelPlan& plan, 
       std::any_of(by_calls.groups.begin(), by_calls.groups.end(),
                   [](const ParameterGroup& group) { return is_by_nccl(group.order); });
   if (!some_call) return SumChoice{false, "no layer is on several devices, whole on each of them"};
-  SimulationCosts costs = costs_of_sums(prediction);
+  SimulationCosts costs = link_and_sum_costs(prediction.speeds);
+  costs.bytes_per_element = gradient_bytes_per_element(prediction.dtype);
   const auto called = sums_ms(by_calls, costs);
   if (!called.ok()) return called.error();
   if (facts.over_host)

@@ -214,6 +214,23 @@ TEST_CASE("a standby holder keeps and updates what the stage does", "[scheduler]
     }
 }
 
+TEST_CASE("links and sums cost what their speeds say, and nothing else does", "[scheduler]") {
+  DeviceSpeeds speeds;
+  speeds.device = {0.1, 1};
+  speeds.node = {0.2, 2};
+  speeds.machine = {0.3, 3};
+  speeds.network = {0.4, 4};
+  speeds.host = {0.5, 5};
+  speeds.reduce_gigabytes_per_s = 6;
+  const SimulationCosts costs = link_and_sum_costs(speeds);
+  CHECK(costs.link(LinkClass::device) == speeds.device);
+  CHECK(costs.link(LinkClass::node) == speeds.node);
+  CHECK(costs.link(LinkClass::network) == speeds.network);
+  CHECK(costs.reduce_gigabytes_per_s == 6);
+  CHECK(costs.host == LinkSpeed{});  // Sums of a step do not wait for moves to host memory.
+  CHECK_FALSE(costs.task_ms);
+}
+
 TEST_CASE("a message takes the latency and speed of its link", "[scheduler]") {
   const auto plan = place_by_hand(text_llm(2), {}, {2, 1}).value();
   PredictionOptions options;

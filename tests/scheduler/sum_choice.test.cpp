@@ -109,6 +109,20 @@ TEST_CASE("sums go the way that is predicted to take less time", "[scheduler]") 
         "the sums of a step take 660 ms by NCCL and 360 ms by messages, as predicted");
 }
 
+TEST_CASE("sums between nodes take the network", "[scheduler]") {
+  // As above: 40 bytes there and back, or in two halves; no two devices share a node.
+  PredictionOptions prediction;
+  prediction.speeds.node.gigabytes_per_s = 1e-9;
+  prediction.speeds.network.gigabytes_per_s = 1e-6;
+  CallFacts facts = two_gpus();
+  facts.over_host = false;
+  HandLayout layout;
+  for (int node = 0; node < 2; ++node) layout.pipelines.push_back({{node, 0, {{"llm", {}}}}});
+  const auto plan = place_by_hand(text_llm(1), layout, {2, 1}).value();
+  const SumChoice chosen = choose_sums(facts, plan, SumOrder::nccl, prediction).value();
+  CHECK(chosen.why == "the sums of a step take 40 ms by NCCL and 80 ms by messages, as predicted");
+}
+
 TEST_CASE("where both ways take as long, NCCL has the sums", "[scheduler]") {
   CHECK(choose(two_gpus(), PredictionOptions{}).calls);
 }
