@@ -18,6 +18,7 @@
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/layout/resolve_sums.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_run.hpp"
@@ -67,8 +68,9 @@ struct Material {
   std::vector<PipelineShape> shapes;  // Per pipeline.
   std::string costs;                  // `measured`, `computed`.
   std::size_t samples = 0;
-  std::vector<std::string> policies;  // Those to run.
-  std::vector<std::string> warnings;  // What the job says in vain.
+  std::vector<std::string> policies;            // Those to run.
+  std::vector<std::string> warnings;            // What the job says in vain.
+  std::optional<scheduler::LayoutReason> sums;  // Where the job leaves them open.
 };
 
 constexpr const char* kCompared[] = {"random", "disttrain", "llm-only"};
@@ -89,13 +91,15 @@ Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
   return chosen;
 }
 
-// Costs of the job's layers: measured here, or computed for a device that is not.
-Status use_costs(engine::JobSetup& setup, const std::string& cluster, Progress& progress) {
+// Costs of the job's layers: measured here, or computed for a device that is not, whose name it
+// then returns.
+Result<std::string> use_costs(engine::JobSetup& setup, const std::string& cluster,
+                              Progress& progress) {
   if (cluster.empty()) {
     engine::ProfileOptions options;
     options.on_progress = measuring(progress);
     const auto obtained = engine::use_profile(setup, options);
-    return obtained.ok() ? Status(Done{}) : Status(obtained.error());
+    return obtained.ok() ? Result<std::string>("") : Result<std::string>(obtained.error());
   }
   // A device alone will do: stages of one device each.
   const bool counted = cluster.front() >= '0' && cluster.front() <= '9';
@@ -106,7 +110,21 @@ Status use_costs(engine::JobSetup& setup, const std::string& cluster, Progress& 
       engine::planning_costs(setup, engine::computed_profile(setup, device), device.memory);
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
-  return Done{};
+  return device.name;
+}
+
+// The job's layout. What the job leaves open of its sums is chosen before, as training does.
+Result<ParallelPlan> place(engine::JobSetup& setup, const std::string& elsewhere,
+                           std::optional<scheduler::LayoutReason>& sums) {
+  const bool open = engine::leaves_sums_open(setup.job);
+  const auto facts = open ? call_facts(setup.job.cluster, elsewhere) : scheduler::CallFacts{};
+  if (open) sums = engine::settle_sums(setup, facts, "");
+  auto plan = engine::make_parallel_plan(setup);
+  if (!plan.ok() || !open || sums) return plan;
+  auto chosen = engine::choose_sums(setup, facts, plan.value(), setup.costs->options);
+  if (!chosen.ok()) return std::move(chosen).error();
+  sums = std::move(chosen).value();
+  return is_by_nccl(setup.model.sums) ? engine::make_parallel_plan(setup) : std::move(plan);
 }
 
 Result<Material> read_material(const BalanceArguments& arguments, Progress& progress) {
@@ -123,9 +141,10 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
   material.warnings = warnings_of(job.value(), setup, /*elsewhere=*/false);  // Its own layout.
   if (setup.job.parallel.mode == job::LayoutMode::manual)  // Refused before anything is measured.
     if (auto placed = engine::make_parallel_plan(setup); !placed.ok()) return placed.error();
-  if (auto used = use_costs(setup, arguments.cluster, progress); !used.ok()) return used.error();
+  const auto elsewhere = use_costs(setup, arguments.cluster, progress);
+  if (!elsewhere.ok()) return elsewhere.error();
   progress.now("placing the layout");
-  auto plan = engine::make_parallel_plan(setup);
+  auto plan = place(setup, elsewhere.value(), material.sums);
   if (!plan.ok()) return std::move(plan).error();
   const auto& train = setup.job.train;
   const auto pipelines = plan.value().pipelines.size();
@@ -230,6 +249,9 @@ Json to_json(const Material& material, const Answers& answers) {
   Json refused = Json::array();
   for (const auto& [policy, why] : answers.refused)
     refused.push_back({{"policy", policy}, {"why", why.message}});
+  Json reasons = Json::array();
+  if (material.sums)
+    reasons.push_back({{"choice", material.sums->choice}, {"why", material.sums->why}});
   Json shapes = Json::array();
   for (std::size_t p = 0; p < material.shapes.size(); ++p)
     shapes.push_back({{"encoder_stages", material.shapes[p].encoder_stages},
@@ -244,6 +266,7 @@ Json to_json(const Material& material, const Answers& answers) {
           {"costs", material.costs},
           {"policies", std::move(policies)},
           {"refused", std::move(refused)},
+          {"reasons", std::move(reasons)},
           {"warnings", material.warnings}};
 }
 
@@ -318,9 +341,12 @@ void print_text(const Material& material, const Answers& answers) {
   std::printf("%zu samples in %zu batches, schedule %s, %s costs\n", material.samples,
               question.batches.size(), question.options.schedule.name.c_str(),
               material.costs.c_str());
-  std::printf("Pipelines by their stages: %s; %lld microbatches in each\n\n",
+  std::printf("Pipelines by their stages: %s; %lld microbatches in each\n",
               shapes_text(material.shapes).c_str(),
               static_cast<long long>(question.options.microbatches));
+  if (material.sums)
+    std::printf("%s: %s\n", material.sums->choice.c_str(), material.sums->why.c_str());
+  std::printf("\n");
   print_table(answers.reports);
   for (const auto& [policy, why] : answers.refused)
     std::printf("No plan by %s: %s\n", policy.c_str(), why.message.c_str());

@@ -142,41 +142,30 @@ Result<job::LoadedJob> read_job_on_paper(const JobArguments& arguments, bool wit
   return first;
 }
 
-namespace {
-
-/// Devices of the catalogue are taken to have NCCL, each for itself.
-scheduler::CallFacts facts_of(const Planning& planning, bool elsewhere) {
-  if (!elsewhere) return engine::call_facts(planning.setup.job.cluster);
+scheduler::CallFacts call_facts(const job::Cluster& cluster, const std::string& elsewhere) {
+  if (elsewhere.empty()) return engine::call_facts(cluster);
   scheduler::CallFacts facts;
-  facts.device = planning.device;
+  facts.device = elsewhere;
   facts.has_streams = facts.over_host = true;
   return facts;
 }
 
+namespace {
+
 /// Puts in what `cluster.sums = "auto"` means, by the layout that the job would have by messages.
-Status resolve_sums(Planning& planning, const scheduler::CallFacts& facts,
-                    const scheduler::Profile& profile) {
-  auto& job = planning.setup.job;
-  if (job.cluster.sums != "auto") return Done{};
-  const SumOrder calls = engine::calls_in(job.train.dtype);
-  scheduler::SumChoice chosen{false, scheduler::why_no_calls(facts)};
-  if (chosen.why.empty()) {
-    const auto layout = make_layout(planning);
-    if (!layout.ok()) return layout.error();
-    auto choice =
-        scheduler::choose_sums(facts, layout.value().plan, calls, planning.request.prediction);
-    if (!choice.ok()) return choice.error();
-    chosen = std::move(choice).value();
-  }
-  const bool by_calls = chosen.calls;
-  auto resolved = engine::resolved_sums(std::move(chosen));
-  job.cluster.sums = std::move(resolved.sums);
-  planning.sums = std::move(resolved.reason);
-  if (!by_calls) return Done{};
-  planning.setup.model.sums = calls;
-  auto model = engine::cost_model(planning.setup, profile);
-  if (!model.ok()) return model.error();
-  planning.model = std::move(model).value();
+Status resolve_sums(Planning& planning, const std::string& elsewhere) {
+  auto& setup = planning.setup;
+  if (!engine::leaves_sums_open(setup.job)) return Done{};
+  const auto facts = call_facts(setup.job.cluster, elsewhere);
+  planning.sums = engine::settle_sums(setup, facts, "");
+  if (planning.sums) return Done{};
+  auto layout = make_layout(planning);
+  if (!layout.ok()) return std::move(layout).error();
+  auto chosen = engine::choose_sums(setup, facts, layout.value().plan, planning.request.prediction);
+  if (!chosen.ok()) return std::move(chosen).error();
+  planning.sums = std::move(chosen).value();
+  planning.model.set_sums(setup.model.sums);
+  if (!is_by_nccl(setup.model.sums)) planning.layout_by_messages = std::move(layout).value();
   return Done{};
 }
 
@@ -223,9 +212,9 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
   for (auto& note : engine::release_lengths(planning->setup))
     planning->warnings.push_back(std::move(note));
-  auto resolved =
-      resolve_sums(*planning, facts_of(*planning, elsewhere.has_value()), profile.value());
-  if (!resolved.ok()) return resolved.error();
+  if (auto resolved = resolve_sums(*planning, elsewhere ? elsewhere->device.name : "");
+      !resolved.ok())
+    return std::move(resolved).error();
   return planning;
 }
 
@@ -252,9 +241,7 @@ Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
   return made;
 }
 
-}  // namespace
-
-Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number) {
+Result<scheduler::AutoLayout> search_layout(const Planning& planning, bool one_number) {
   const Progress progress(planning.by_hand ? "simulating the layout" : "searching for a layout");
   const auto& job = planning.setup.job;
   // Before the search, which would say that memory does not do.
@@ -266,13 +253,22 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
   request.one_number = one_number;
   if (engine::needs_judge(job)) request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::first_layout(request);
-  if (made.ok() && planning.sums) made.value().reasons.push_back(*planning.sums);
   if (!made.ok() || made.value().judged > 0) return made;
   if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())
     return seen.error();
   auto predicted = judge(made.value().plan);
   if (!predicted.ok()) return std::move(predicted).error();
   made.value().predicted = std::move(predicted).value();
+  return made;
+}
+
+}  // namespace
+
+Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number) {
+  auto made = planning.layout_by_messages && !one_number
+                  ? Result<scheduler::AutoLayout>(*planning.layout_by_messages)
+                  : search_layout(planning, one_number);
+  if (made.ok() && planning.sums) made.value().reasons.push_back(*planning.sums);
   return made;
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/cost/device_catalog.hpp"
 #include "scheduler/layout/auto_layout.hpp"
+#include "scheduler/simulate/sum_choice.hpp"
 
 namespace troupe::app {
 
@@ -64,11 +65,18 @@ struct Planning {
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
   /// By what gradients are added up, and why, where the job leaves that open.
   std::optional<scheduler::LayoutReason> sums;
+  /// What these were chosen by, where they are messages: the job's layout, which is then known.
+  std::optional<scheduler::AutoLayout> layout_by_messages;
 
   Planning() = default;
   Planning(const Planning&) = delete;
   Planning& operator=(const Planning&) = delete;
 };
+
+/// What is known of who would call NCCL: on this machine, or where `elsewhere` names a device of
+/// the catalogue, on such ones, which are taken to have it, each for itself. On this machine it may
+/// load NCCL.
+scheduler::CallFacts call_facts(const job::Cluster& cluster, const std::string& elsewhere);
 
 /// What the job says in vain, a line each; `elsewhere`: planned for machines that are not here,
 /// whose layout is chosen. Opens the data set; one that cannot be opened is told elsewhere.

@@ -115,12 +115,9 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   const auto saved = chosen.checkpoint ? chosen.checkpoint->folder() / state::kCheckpointJobFile
                      : gathers         ? loaded.job.job.run_dir / state::kCheckpointJobFile
                                        : std::filesystem::path();
-  auto sums = resolve_sums(loaded, saved);
-  if (!sums.ok()) return report(sums.error());
   auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
-                         chosen.checkpoint.get());
+                         chosen.checkpoint.get(), saved);
   if (!opened.ok()) return report(opened.error());
-  if (sums.value()) opened.value().reasons.push_back(std::move(*sums.value()));
   const auto& run_dir = opened.value().setup.job.job.run_dir;
   const bool is_continued = gathers || chosen.checkpoint != nullptr;
   opened.value().run_id = run_id(run_dir, is_continued);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <optional>
 
 #include "app/run_record.hpp"
 #include "app/terminal.hpp"
@@ -60,76 +61,121 @@ void show_figures(const Opened& opened, engine::RunFolder& folder, const observe
   log.info("figures for Prometheus: http://" + address.text() + "/metrics");
 }
 
-}  // namespace
-
-Result<std::optional<scheduler::LayoutReason>> resolve_sums(job::LoadedJob& loaded,
-                                                            const std::filesystem::path& saved) {
-  std::optional<scheduler::LayoutReason> reason;
-  if (loaded.job.cluster.sums != "auto") return reason;
-  auto resolved = engine::resolve_sums(loaded.job, engine::call_facts(loaded.job.cluster),
-                                       saved.empty() ? "" : engine::saved_sums(saved));
-  if (!resolved.ok()) return std::move(resolved).error();
-  loaded.job.cluster.sums = std::move(resolved.value().sums);
-  loaded.origins["cluster.sums"].where += ": auto";
-  reason = std::move(resolved.value().reason);
-  return reason;
+/// What its layout settles of sums that a job leaves open, by the profile at hand.
+Result<scheduler::LayoutReason> choose_open_sums(engine::JobSetup& setup,
+                                                 const scheduler::CallFacts& facts,
+                                                 const ParallelPlan& by_messages) {
+  const auto profile = engine::profile_at_hand(setup);
+  if (!profile.ok()) return profile.error();
+  return engine::choose_sums(setup, facts, by_messages,
+                             engine::prediction_of(setup, profile.value().speeds));
 }
 
-Result<Opened> open_job(job::LoadedJob loaded, bool predicted,
-                        const state::Checkpoint* checkpoint) {
+/// Where the job goes on.
+Result<engine::ResumePoint> find_resume(const state::Checkpoint& checkpoint,
+                                        const engine::JobSetup& setup,
+                                        const engine::DataIdentity& identity,
+                                        const data::Dataset& dataset) {
+  auto resume =
+      engine::resume_from(checkpoint, setup, identity, [&](std::span<const std::int64_t> records) {
+        return engine::hash_of_first(dataset, records);
+      });
+  if (!resume.ok()) return resume;
+  auto& generation = resume.value().progress.generation;
+  generation = std::max(generation, engine::newest_generation(setup.job.job.run_dir));
+  return resume;
+}
+
+/// What of the job has no effect.
+std::vector<std::string> job_warnings(const job::LoadedJob& loaded, const data::Dataset& dataset) {
+  std::vector<std::string> warnings;
+  for (const auto& warning : loaded.warnings) warnings.push_back(engine::warning_text(warning));
+  for (const auto& warning : engine::data_warnings(loaded, dataset))
+    warnings.push_back(engine::warning_text(warning));
+  return warnings;
+}
+
+/// Of a job that begins. What `init` does not need is a warning.
+Status check_init(const engine::JobSetup& setup, std::vector<std::string>& warnings) {
+  if (auto problems = engine::init_problems(setup); !problems.empty())
+    return std::move(problems.front());
+  for (auto& line : engine::unused_init(setup)) warnings.push_back(line);
+  return Done{};
+}
+
+/// The layouts that come later. Errors too: the state of one, or of the first, is too large.
+Result<std::vector<ParallelPlan>> fitting_layouts(const engine::JobSetup& setup,
+                                                  const ParallelPlan& first) {
+  auto later = engine::later_layouts(setup);
+  if (!later.ok()) return later;
+  auto all = later.value();
+  all.push_back(first);
+  const Bytes memory = engine::memory_at_hand(setup.job.cluster);
+  for (const ParallelPlan& plan : all)
+    if (auto fits = engine::check_state_memory(setup.job, plan, memory); !fits.ok())
+      return std::move(fits).error();
+  return later;
+}
+
+}  // namespace
+
+Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Checkpoint* checkpoint,
+                        const std::filesystem::path& saved) {
   Opened opened;
   // What a job goes on from has all values.
   if (checkpoint == nullptr)
     if (auto found = engine::resolve_init(loaded.job); !found.ok()) return std::move(found).error();
   auto setup = engine::prepare(loaded.job);
   if (!setup.ok()) return std::move(setup).error();
+  std::optional<scheduler::CallFacts> open_sums;
+  std::optional<scheduler::LayoutReason> sums;
+  if (engine::leaves_sums_open(loaded.job)) {
+    open_sums = engine::call_facts(loaded.job.cluster);
+    sums = engine::settle_sums(setup.value(), *open_sums,
+                               saved.empty() ? "" : engine::saved_sums(saved));
+  }
   auto dataset = data::Dataset::open(setup.value().data);
   if (!dataset.ok()) return std::move(dataset).error();
   opened.data = engine::identify(dataset.value(), setup.value().data.seed);
   if (checkpoint != nullptr) {
-    auto resume = engine::resume_from(*checkpoint, setup.value(), opened.data,
-                                      [&](std::span<const std::int64_t> records) {
-                                        return engine::hash_of_first(dataset.value(), records);
-                                      });
+    auto resume = find_resume(*checkpoint, setup.value(), opened.data, dataset.value());
     if (!resume.ok()) return std::move(resume).error();
     opened.resume = std::move(resume).value();
-    auto& generation = opened.resume.progress.generation;
-    generation = std::max(generation, engine::newest_generation(loaded.job.job.run_dir));
   }
-  for (const auto& warning : loaded.warnings)
-    opened.warnings.push_back(engine::warning_text(warning));
-  for (const auto& warning : engine::data_warnings(loaded, dataset.value()))
-    opened.warnings.push_back(engine::warning_text(warning));
-  if (checkpoint == nullptr) {
-    if (auto problems = engine::init_problems(setup.value()); !problems.empty())
-      return std::move(problems.front());
-    for (auto& line : engine::unused_init(setup.value())) opened.warnings.push_back(line);
-  }
+  opened.warnings = job_warnings(loaded, dataset.value());
+  if (checkpoint == nullptr)
+    if (auto begins = check_init(setup.value(), opened.warnings); !begins.ok())
+      return std::move(begins).error();
   engine::keep_lengths(setup.value());
   // A model that fits nowhere is refused before its layers are measured.
-  const auto first = engine::choose_layout(setup.value());
-  if (!first.ok()) return first.error();
-  auto later = engine::later_layouts(setup.value());
+  auto layout = engine::choose_layout(setup.value());
+  if (!layout.ok()) return std::move(layout).error();
+  bool is_final = !predicted;  // Measured times may ask for another one, and so may calls to NCCL.
+  if (open_sums && !sums) {
+    auto chosen = choose_open_sums(setup.value(), *open_sums, layout.value().plan);
+    if (!chosen.ok()) return std::move(chosen).error();
+    sums = std::move(chosen).value();
+    is_final = is_final && !is_by_nccl(setup.value().model.sums);
+  }
+  auto later = fitting_layouts(setup.value(), layout.value().plan);
   if (!later.ok()) return std::move(later).error();
   opened.later = std::move(later).value();
-  auto all = opened.later;
-  all.push_back(first.value().plan);
-  for (const ParallelPlan& plan : all) {
-    auto fits =
-        engine::check_state_memory(loaded.job, plan, engine::memory_at_hand(loaded.job.cluster));
-    if (!fits.ok()) return std::move(fits).error();
-  }
   if (predicted) {
     auto profile = obtain_costs(setup.value());
     if (!profile.ok()) return std::move(profile).error();
     opened.profile = std::move(profile).value();
   }
-  auto layout = engine::choose_layout(setup.value());
+  if (!is_final) layout = engine::choose_layout(setup.value());
   if (!layout.ok()) return std::move(layout).error();
-  opened.resolved = job::to_toml(loaded);
-  opened.setup = std::move(setup).value();
   opened.plan = std::move(layout.value().plan);
   opened.reasons = std::move(layout.value().reasons);
+  if (sums) {
+    loaded.job.cluster.sums = setup.value().job.cluster.sums;
+    loaded.origins["cluster.sums"].where += ": auto";
+    opened.reasons.push_back(std::move(*sums));
+  }
+  opened.resolved = job::to_toml(loaded);
+  opened.setup = std::move(setup).value();
   opened.loaded = std::move(loaded);
   return opened;
 }

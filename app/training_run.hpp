@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,16 +45,12 @@ struct Opened {
   Status without_nodes = Done{};
 };
 
-/// Puts in what `cluster.sums = "auto"` means on this machine, and says why; none where the job
-/// leaves nothing open. `saved`: the job file of what it goes on from, whose sums stay; empty: it
-/// begins. Errors: as `engine::resolve_sums`.
-Result<std::optional<scheduler::LayoutReason>> resolve_sums(job::LoadedJob& loaded,
-                                                            const std::filesystem::path& saved);
-
 /// Everything that can be wrong with a job before anything is started or written. `predicted`:
 /// plans are wanted, and with them layer costs, measured where no file has them. `checkpoint`: what
-/// it goes on from; null: it begins.
-Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Checkpoint* checkpoint);
+/// it goes on from; null: it begins. `saved`: the job file of what it goes on from, also of nodes
+/// that wait, whose sums stay where the job leaves them open; empty: it begins.
+Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Checkpoint* checkpoint,
+                        const std::filesystem::path& saved);
 
 /// The run folder, and the log that goes to the console and to `train.log` in there.
 struct Run {

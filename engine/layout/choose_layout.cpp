@@ -31,8 +31,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   request.boundary = pinned_route(job.scheduler);
   request.max_in_flight = job.scheduler.max_in_flight;
   request.fault_tolerance = job.cluster.fault_tolerance;
-  request.prediction.dtype = job.train.dtype;
-  request.prediction.speeds = speeds_for(job.cluster, speeds);
+  request.prediction = prediction_of(setup, speeds);
   request.seed = job.job.seed;
   return request;
 }

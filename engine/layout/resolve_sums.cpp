@@ -2,38 +2,38 @@
 
 #include <utility>
 
-#include "engine/layout/choose_layout.hpp"
-#include "engine/profiling/nominal_profile.hpp"
-
 namespace troupe::engine {
 
-ResolvedSums resolved_sums(scheduler::SumChoice choice) {
-  if (choice.calls) return {"nccl", {"sums by NCCL", std::move(choice.why)}};
-  return {"messages", {"sums by messages", std::move(choice.why)}};
+namespace {
+
+scheduler::LayoutReason settle_on(JobSetup& setup, const std::string& sums, std::string why) {
+  use_sums(setup, sums);
+  return {sums == "messages" ? "sums by messages" : "sums by NCCL", std::move(why)};
 }
 
-Result<ResolvedSums> resolve_sums(const job::Job& job, const scheduler::CallFacts& facts,
-                                  const std::string& kept) {
+}  // namespace
+
+bool leaves_sums_open(const job::Job& job) { return job.cluster.sums == "auto"; }
+
+std::optional<scheduler::LayoutReason> settle_sums(JobSetup& setup,
+                                                   const scheduler::CallFacts& facts,
+                                                   const std::string& kept) {
   const std::string as_before = "the run that goes on has them";
-  if (kept == "messages") return resolved_sums({false, as_before});
+  if (kept == "messages") return settle_on(setup, kept, as_before);
   if (auto why = scheduler::why_no_calls(facts); !why.empty())
-    return resolved_sums({false, std::move(why)});
-  if (!kept.empty()) return ResolvedSums{kept, {"sums by NCCL", as_before}};
-  job::Job by_messages = job;
-  by_messages.cluster.sums = "messages";
-  const auto setup = prepare(by_messages);
-  if (!setup.ok()) return setup.error();
-  const auto profile = profile_at_hand(setup.value());
-  if (!profile.ok()) return profile.error();
-  const auto layout = choose_layout(setup.value());
-  if (!layout.ok()) return layout.error();
-  scheduler::PredictionOptions prediction;
-  prediction.dtype = job.train.dtype;
-  prediction.speeds = speeds_for(job.cluster, profile.value().speeds);
+    return settle_on(setup, "messages", std::move(why));
+  if (!kept.empty()) return settle_on(setup, kept, as_before);
+  return std::nullopt;
+}
+
+Result<scheduler::LayoutReason> choose_sums(JobSetup& setup, const scheduler::CallFacts& facts,
+                                            const ParallelPlan& by_messages,
+                                            const scheduler::PredictionOptions& prediction) {
   auto choice =
-      scheduler::choose_sums(facts, layout.value().plan, calls_in(job.train.dtype), prediction);
-  if (!choice.ok()) return choice.error();
-  return resolved_sums(std::move(choice).value());
+      scheduler::choose_sums(facts, by_messages, calls_in(setup.job.train.dtype), prediction);
+  if (!choice.ok()) return std::move(choice).error();
+  return settle_on(setup, choice.value().calls ? "nccl" : "messages",
+                   std::move(choice.value().why));
 }
 
 }  // namespace troupe::engine

@@ -1,10 +1,11 @@
-// What `cluster.sums = "auto"` means for a job. It is put in before the job is planned, so that
-// head, nodes, reference and simulator all read the same word, and no plan says auto.
+// What `cluster.sums = "auto"` means for a job, put into its setup before it is planned for good,
+// so that head, nodes, reference and simulator all read the same word, and no plan says auto.
 //
 // Deterministic: job, data, profile and what is known of the machines decide.
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "engine/setup/job_setup.hpp"
@@ -13,22 +14,24 @@
 
 namespace troupe::engine {
 
-struct ResolvedSums {
-  std::string sums;                ///< As `cluster.sums` writes it; never auto.
-  scheduler::LayoutReason reason;  ///< `sums by NCCL`, and why.
-};
+bool leaves_sums_open(const job::Job& job);
 
-/// Chooses by `scheduler::choose_sums`, with the layout that the job would have by messages.
+/// Settles, by `use_sums`, what needs no layout, and says why: `sums by NCCL` or `by messages`.
+/// None: a layout decides (`choose_sums`), and the setup stays as it is.
 ///
 /// `kept`: the `cluster.sums` of a run that goes on, empty of a job that begins. It stays, so that
 /// what is known of the run's bits stays true; where devices cannot call NCCL any more messages
 /// take over, as where a user says so.
-///
-/// Errors: as `prepare`, `profile_at_hand`, `choose_layout` and `scheduler::choose_sums`.
-Result<ResolvedSums> resolve_sums(const job::Job& job, const scheduler::CallFacts& facts,
-                                  const std::string& kept);
+std::optional<scheduler::LayoutReason> settle_sums(JobSetup& setup,
+                                                   const scheduler::CallFacts& facts,
+                                                   const std::string& kept);
 
-/// What a choice means for a job.
-ResolvedSums resolved_sums(scheduler::SumChoice choice);
+/// Settles the rest by `scheduler::choose_sums`. `by_messages`: the layout of the setup as it is.
+/// Where its sums go by NCCL from then on, another one may be better.
+///
+/// Errors: as `scheduler::choose_sums`; the setup stays as it is.
+Result<scheduler::LayoutReason> choose_sums(JobSetup& setup, const scheduler::CallFacts& facts,
+                                            const ParallelPlan& by_messages,
+                                            const scheduler::PredictionOptions& prediction);
 
 }  // namespace troupe::engine

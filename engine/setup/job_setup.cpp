@@ -150,9 +150,26 @@ Result<JobSetup> prepare(const job::Job& job) {
   return setup;
 }
 
+void use_sums(JobSetup& setup, const std::string& sums) {
+  setup.job.cluster.sums = sums;
+  setup.model.sums = sums_of(setup.job);
+  if (!setup.costs) return;
+  auto costs = std::make_shared<PlanningCosts>(*setup.costs);  // Others may plan by the old ones.
+  costs->model.set_sums(setup.model.sums);
+  setup.costs = std::move(costs);
+}
+
 scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds) {
   if (cluster.local_nodes == cluster.nodes) speeds.network = speeds.machine;
   return speeds;
+}
+
+scheduler::PredictionOptions prediction_of(const JobSetup& setup,
+                                           const scheduler::DeviceSpeeds& speeds) {
+  scheduler::PredictionOptions options;
+  options.dtype = setup.job.train.dtype;
+  options.speeds = speeds_for(setup.job.cluster, speeds);
+  return options;
 }
 
 Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setup,
@@ -160,11 +177,8 @@ Result<std::shared_ptr<const PlanningCosts>> planning_costs(const JobSetup& setu
                                                             Bytes device_memory) {
   auto model = cost_model(setup, profile);
   if (!model.ok()) return std::move(model).error();
-  scheduler::PredictionOptions options;
-  options.dtype = setup.job.train.dtype;
-  options.speeds = speeds_for(setup.job.cluster, profile.speeds);
   return std::make_shared<const PlanningCosts>(
-      PlanningCosts{std::move(model).value(), std::move(options), device_memory});
+      PlanningCosts{std::move(model).value(), prediction_of(setup, profile.speeds), device_memory});
 }
 
 std::optional<Route> pinned_route(const job::Scheduler& scheduler) {

@@ -62,12 +62,19 @@ std::vector<Error> setup_problems(const job::Job& job);
 /// for parity, the chain's, since its own would be off by more than rounding needs.
 SumOrder calls_in(Dtype dtype);
 
-/// `cluster.sums = "auto"` is taken for messages: who plans resolves it before (resolve_sums.hpp).
+/// `cluster.sums = "auto"` is taken for messages until who plans resolves it (resolve_sums.hpp).
 /// Errors: the first of `setup_problems`.
 Result<JobSetup> prepare(const job::Job& job);
 
+/// Has gradients added up by this `cluster.sums`, as if the job that was prepared had said so.
+void use_sums(JobSetup& setup, const std::string& sums);
+
 /// The speeds as a job sees them: where all its nodes are local, their network is the machine.
 scheduler::DeviceSpeeds speeds_for(const job::Cluster& cluster, scheduler::DeviceSpeeds speeds);
+
+/// How steps of the job are predicted on devices of these speeds.
+scheduler::PredictionOptions prediction_of(const JobSetup& setup,
+                                           const scheduler::DeviceSpeeds& speeds);
 
 /// The route that a job pins for rows between module groups; none: what is predicted to take least.
 std::optional<Route> pinned_route(const job::Scheduler& scheduler);

@@ -90,6 +90,8 @@ class CostModel {
   /// One entry per kind and (tp, cp), by name. Of curves that are equally bad the first is named.
   std::vector<KindError> errors() const;
   const ModelGraph& graph() const { return graph_; }
+  /// How layouts by this model add gradients up. No layer's cost depends on it.
+  void set_sums(SumOrder sums) { graph_.sums = sums; }
 
  private:
   using Kind = std::map<Parallelism, KindCurves>;

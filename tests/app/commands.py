@@ -259,6 +259,17 @@ def check_sums(commands):
     commands.expect("plan says how it adds up", answer, f"sums by messages {cpus}" in " ".join(answer.stdout.split()))
     answer = commands.run("plan", "job.toml", *two[:1], *two[2:], "parallel.llm.dp=2", "--cluster", "1x2xH100-80G", "--json")
     commands.expect("a plan for GPUs adds up by NCCL", answer, "as predicted" in reasons_of(answer).get("sums by NCCL", ""))
+    # What is chosen is planned as if the job said it.
+    plan = ["plan", "job.toml", *two[:1], two[2], "parallel.llm.dp=2", "--cluster", "1x2xH100-80G", "--json"]
+    balance = ["balance", "job.toml", *two[:3], "train.microbatches=1", "--policy", "random", "--steps", "1", "--cluster", "H100-80G", "--json"]
+    for words, step_ms in ((plan, lambda found: found["step_ms"]), (balance, lambda found: found["policies"][0]["all"]["step_ms"])):
+        answers = {sums: commands.run(*words, f"cluster.sums={sums}") for sums in ("auto", "nccl", "messages")}
+        steps = {sums: step_ms(json.loads(answer.stdout)) for sums, answer in answers.items()}
+        commands.expect(f"{words[0]} for GPUs takes the sums that it chose", answers["auto"], steps["auto"] == steps["nccl"] != steps["messages"])
+        commands.expect(f"{words[0]} says that it chose them", answers["auto"], "as predicted" in reasons_of(answers["auto"]).get("sums by NCCL", ""))
+        commands.expect(f"{words[0]} gives no reason for what the job says", answers["nccl"], not any("sums" in choice for choice in reasons_of(answers["nccl"])))
+    answer = commands.run(*balance[:-1], "cluster.sums=auto")
+    commands.expect("balance says how it adds up", answer, "\nsums by NCCL: the sums of a step take " in answer.stdout)
     answer = commands.run("plan", "job.toml", *two[:3], "--json")
     commands.expect("what a job says itself needs no reason", answer, not any("sums" in choice for choice in reasons_of(answer)))
     train = ["train", "job.toml", *two, "job.run_dir=open-sums", "checkpoint.every_steps=1"]
