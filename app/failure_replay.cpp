@@ -185,6 +185,8 @@ Result<Machines> planned_machines(const Options& options, ReplayFacts& facts) {
   std::snprintf(share, sizeof share, "%g", options.model.compute_share);
   facts.costs_words =
       std::string("layer costs computed from ") + share + " of the peak rate, not measured";
+  facts.sums =
+      "sums of gradients take no time by any cluster.sums: templates of pipelines know none";
   facts.pace = 1;
   facts.job = setup.value().job.job.name;
   facts.node = std::to_string(cluster.value().shape.devices_per_node) + " x " + facts.device;
@@ -221,6 +223,7 @@ Result<Machines> own_machines(const Options& options, ReplayFacts& facts) {
   char pace[32];
   std::snprintf(pace, sizeof pace, "%g", facts.pace);
   facts.costs_words = "layer costs " + facts.costs + "; a step takes " + pace + " times as long";
+  if (planning->sums) facts.sums = planning->sums->choice + ": " + planning->sums->why;
   facts.job = setup.job.job.name;
   facts.node = std::to_string(setup.job.cluster.devices_per_node) + " x " + facts.device;
   Machines made{setup.job.cluster.nodes, setup.job.data.read_timeout_s, {}};

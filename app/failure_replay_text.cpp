@@ -97,6 +97,7 @@ void print_replay_json(const ReplayFacts& facts, const std::vector<PlayedRecover
               {"start_ms", facts.start_ms}}},
             {"duration_ms", all.front().result.time.total_ms()}};
   if (!facts.changes_from.empty()) json["changes"]["from"] = facts.changes_from;
+  if (!facts.sums.empty()) json["sums"] = facts.sums;
   for (const auto& played : all) {
     const auto& result = played.result;
     Json shares, events = Json::array();
@@ -123,7 +124,7 @@ void print_replay(const ReplayFacts& facts, const std::vector<PlayedRecovery>& a
   std::cout << facts.job << ": " << decimals(all.front().result.time.total_ms() / kMsPerHour, 2)
             << " h, " << facts.nodes << " nodes at first, " << facts.peak_nodes << " at most, "
             << facts.node << " each\n"
-            << facts.costs_words << "\n\n";
+            << facts.costs_words << (facts.sums.empty() ? "" : "\n") << facts.sums << "\n\n";
   print_row("recovery", all, [](const PlayedRecovery& p) { return std::string(p.name()); });
   print_row("samples", all, [](const PlayedRecovery& p) { return with_commas(p.result.samples); });
   print_row("samples/s", all,

@@ -29,8 +29,9 @@ struct ReplayFacts {
   std::string node;                        ///< Its devices: `1 x cpu`.
   std::int64_t nodes = 0, peak_nodes = 0;  ///< At first, at most.
   std::string costs_words;                 ///< Where layer costs come from; a line.
-  std::string device;                      ///< As shown: `A40-48G`, `cpu`.
-  std::string costs;                       ///< `computed`, `measured`.
+  std::string sums;    ///< Of gradients: how they count; empty: as the job says.
+  std::string device;  ///< As shown: `A40-48G`, `cpu`.
+  std::string costs;   ///< `computed`, `measured`.
   scheduler::RecoveryCosts changes;
   std::string changes_from;  ///< The run they were taken from; empty: none.
   double start_ms = 0;       ///< Of a node, before it joins.

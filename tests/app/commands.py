@@ -422,7 +422,8 @@ def check_replay(commands):
     own = ["replay", "job.toml", "cluster.local_nodes=3", "cluster.fault_tolerance=1", "train.global_batch_size=12",
            "--failures", "window.csv", "--recovery", "live", "--json"]
 
-    answer = None
+    answer = commands.run("replay", "job.toml", "--cluster", "2x1xH100-80G", "--failure-every", "1h", "cluster.sums=auto")
+    commands.expect("a replay by templates says that it knows no sums", answer, "\nsums of gradients take no time by any cluster.sums" in answer.stdout)
 
     def played(*words):
         nonlocal answer
@@ -430,7 +431,9 @@ def check_replay(commands):
         commands.expect(f"replay {words}", answer, not answer.stderr)
         return json.loads(answer.stdout)
 
-    plain = played()
+    plain, chosen = played(), played("cluster.sums=auto")
+    commands.expect("a replay of the job's own nodes adds up as they do", answer, "sums" not in plain and chosen["recovery"] == plain["recovery"]
+                    and chosen["sums"] == "sums by messages: NCCL adds up in the memory of GPUs, and the devices are cpu")
     joined, lost = plain["recovery"]["live"]["events"]
     step_ms = joined["iteration_ms"]
     told = plain["costs"], plain["pace"], [event["kind"] for event in (joined, lost)], joined["pipelines"], lost["pipelines"]
