@@ -306,17 +306,17 @@ class Case:
             key, lambda: self.train("", "--reference", "--microbatches", str(pipelined), run=run))
 
     def measure_layers(self):
-        """Leaves a profile for all runs to find: two that measure at once would plan from different costs. Frozen modules
-        and tied heads cost as others do and share a profile with them."""
+        """Leaves a profile for all runs to find, and says where: two that measure at once would plan from different costs.
+        Frozen modules and tied heads cost as others do and share a profile with them."""
         free = ("freeze=true", "tie_word_embeddings=true")
         decisive = [override for override in self.overrides
                     if override.startswith(("train.dtype", "modules.", *(LAYOUT if self.adds_modules() else ())))
                     and not override.endswith(free)]
         command = [str(self.bench.binary), "profile", *self.job, *decisive, *self.bench.place(self.overrides),
                    f"job.run_dir={self.folder.parent}/any",
-                   "--budget", "5"]
+                   "--budget", "5", "--json"]
         key = "-".join(["profile", self.job[0], *decisive, *self.bench.place(self.overrides)])
-        self.bench.shared.get(key, lambda: run_and_wait(command))
+        return pathlib.Path(json.loads(self.bench.shared.get(key, lambda: run_and_wait(command)))["file"])
 
 
 def digest(text):
@@ -500,10 +500,12 @@ def run_case(bench, name, steps):
     of_matrix = "/" in name
     overrides, samples, steps = (parity_matrix.overrides_of(name), "all", steps) if of_matrix else CASES[name]
     case = Case(bench, f"{name.replace('/', '-')}-{steps}", overrides, samples, steps)
-    case.measure_layers()
+    measured, profile = case.measure_layers(), bench.root / f"{name.replace('/', '-')}.json"
     if name in AUTO_NUMBERS:
-        profile = bench.root / f"{name}.json"
         write_profile(bench.root / "profiles", profile)
+    if name in parity_nccl.CHOICES:
+        parity_nccl.write_profile(measured, profile, name)
+    if profile.is_file():
         case.overrides = [*overrides, f"scheduler.profile={profile}"]
     pipelined = case.train("pipelined")
     if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, name)):
@@ -530,7 +532,7 @@ def run_case(bench, name, steps):
         raise Failure("\n".join(faults))
     if name in parity_trees.CASES and (faults := parity_trees.faults_of_trees(pipelined, name)):
         raise Failure("\n".join(faults))
-    if name in parity_nccl.CASES and (faults := parity_nccl.faults_of_calls(pipelined)):
+    if name in parity_nccl.CASES and (faults := parity_nccl.faults_of_sums(pipelined, name)):
         raise Failure("\n".join(faults))
     if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
         raise Failure("\n".join(faults))

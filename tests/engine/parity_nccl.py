@@ -8,7 +8,16 @@ import pathlib
 from parity_layouts import CHANGING, CHANGING_STEPS, REPLICAS, TWO_DEVICES
 from parity_standby import STANDBY
 
-CHAIN, OWN = "cluster.sums=nccl-chain", "cluster.sums=nccl"
+CHAIN, OWN, AUTO = "cluster.sums=nccl-chain", "cluster.sums=nccl", "cluster.sums=auto"
+
+# What decides where the job leaves it open: milliseconds and GB/s of each link (0: bytes take no time). And what then
+# stands in the run's own job file, and the order of the groups in its plan.
+CHOICES = {
+    # Bytes decide. By messages the owner of a small group's sum sends it to three others; NCCL has all four send.
+    "nccl-auto": ((0, 0.01), "nccl", "nccl_chain"),
+    # The way decides. NCCL's tree of four takes it four times, messages take it twice.
+    "nccl-auto-messages": ((10, 0), "messages", "chain"),
+}
 
 # name: (overrides, steps)
 CASES = {
@@ -20,6 +29,9 @@ CASES = {
     "nccl-replicas-5-3": (["train.dtype=fp64", CHAIN, *REPLICAS["5-3"], "scheduler.schedule=zero-bubble"], 5),
     "nccl-standby": ([*STANDBY["standby-1-2-frozen"][0], CHAIN], STANDBY["standby-1-2-frozen"][1]),
     "nccl-late": (["train.dtype=fp64", CHAIN, "debug.delayed_device_ms=0.4"], 5),
+    # The profile says what its links are: `CHOICES`.
+    "nccl-auto": (["train.dtype=fp64", AUTO, *REPLICAS["1-4"]], 3),
+    "nccl-auto-messages": (["train.dtype=fp32", AUTO, *REPLICAS["1-4"]], 3),
     # Seven generations of groups: smaller, larger, and others.
     "nccl-layouts": ([*CHANGING, CHAIN], CHANGING_STEPS),
 }
@@ -27,7 +39,7 @@ CASES = {
 
 def words(binary, overrides):
     """What a job says besides, whose CPUs are to call the fake library."""
-    if not {CHAIN, OWN} & set(overrides):
+    if not {CHAIN, OWN, AUTO} & set(overrides):
         return []
     plugin = pathlib.Path(binary).resolve().parent / "tests" / "fake_nccl_devices.so"
     if not plugin.is_file():
@@ -53,4 +65,27 @@ def faults_of_calls(run, order="nccl_chain"):
                 faults.append(f"{path.name}: {group['name']} of {len(group['holders'])} holders is summed in the order {group['sum']}")
     if not calls:
         faults.append("no group is a call")
+    return faults
+
+
+def write_profile(measured, path, name):
+    """Writes a measured profile to `path`, with the links of a case of `CHOICES`; adding takes no time."""
+    profile = json.loads(measured.read_text(encoding="utf-8"))
+    for link in ("node", "machine", "network"):
+        profile["speeds"][link] = dict(zip(("latency_ms", "gigabytes_per_s"), CHOICES[name][0]))
+    profile["speeds"]["reduce_gigabytes_per_s"] = 0
+    path.write_text(json.dumps(profile), encoding="utf-8")
+
+
+def faults_of_sums(run, name):
+    """Whether a run of a case adds up as it should, and one that leaves it open says what it chose, and why."""
+    if name not in CHOICES:
+        return faults_of_calls(run)
+    _, sums, order = CHOICES[name]
+    faults = faults_of_calls(run, order)
+    if f'\nsums = "{sums}"  # command line: auto\n' not in (run / "resolved.toml").read_text(encoding="utf-8"):
+        faults.append(f"its own job file does not say {sums}")
+    why = f"because sums by {'NCCL' if sums == 'nccl' else sums}: the sums of a step take "
+    if why not in (run / "train.log").read_text(encoding="utf-8"):
+        faults.append(f"its log does not say '{why}...'")
     return faults
