@@ -228,7 +228,7 @@ TEST_CASE("links and sums cost what their speeds say, and nothing else does", "[
   CHECK(costs.link(LinkClass::network) == speeds.network);
   CHECK(costs.reduce_gigabytes_per_s == 6);
   CHECK(costs.host == LinkSpeed{});  // Sums of a step do not wait for moves to host memory.
-  CHECK_FALSE(costs.task_ms);
+  CHECK(!costs.task_ms);
 }
 
 TEST_CASE("a message takes the latency and speed of its link", "[scheduler]") {
