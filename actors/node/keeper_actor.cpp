@@ -16,11 +16,11 @@ void complete(Self self, const WrittenCheckpoint& written) {
   kept.number = written.number;
   kept.status = state::complete_checkpoint(written.partial, written.folder, written.manifest,
                                            written.resolved_job);
-  if (kept.status.ok())
+  if (!kept.status.ok())
+    state::discard_checkpoint(written.partial);
+  else if (!written.leaves_older)
     kept.left_behind =
         state::remove_older_checkpoints(written.folder.parent_path(), self->state.keep_last);
-  else
-    state::discard_checkpoint(written.partial);
   self->send(self->state.supervisor, std::make_shared<const KeptCheckpoint>(std::move(kept)));
 }
 

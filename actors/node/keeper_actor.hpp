@@ -20,6 +20,8 @@ struct WrittenCheckpoint {
   std::filesystem::path folder;  ///< The name that it gets.
   state::CheckpointManifest manifest;
   std::string resolved_job;
+  /// Of a job that failed: what comes of this state nobody has seen, so older ones stay.
+  bool leaves_older = false;
 };
 
 struct KeptCheckpoint {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <thread>
 
@@ -21,6 +22,25 @@ double milliseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
+/// Sums, because a number that is not finite makes its sum so; of pieces, which take little memory
+/// in double precision, where finite ones of lower precision cannot overflow.
+bool is_finite(const at::Tensor& tensor) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  for (const at::Tensor& piece : tensor.flatten().split(kPiece))
+    if (!std::isfinite(piece.sum(at::kDouble).item<double>())) return false;
+  return true;
+}
+
+Status check_finite(const state::TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    if (!is_finite(tensor))
+      return Error{Errc::internal,
+                   "'" + name + "' is not finite, so that nothing could go on from it",
+                   {},
+                   "go on from an older checkpoint with a lower optimizer.lr"};
+  return Done{};
+}
+
 }  // namespace
 
 struct StateSaver::Share {
@@ -28,17 +48,20 @@ struct StateSaver::Share {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   SavedShare result;
   bool copies = true;
+  bool is_checked = false;
   std::atomic<bool> copied = false;
   std::atomic<bool> done = false;
 };
 
 void StateSaver::start(std::int64_t number, std::filesystem::path file,
-                       std::vector<std::pair<std::string, at::Tensor>> tensors, bool copies) {
+                       std::vector<std::pair<std::string, at::Tensor>> tensors, bool copies,
+                       bool is_checked) {
   share_ = std::make_shared<Share>();
   share_->path = std::move(file);
   share_->tensors = std::move(tensors);
   share_->result.number = number;
   share_->copies = copies;
+  share_->is_checked = is_checked;
   // The thread may outlive this object: a file system that hangs would hold its owner's end up.
   std::thread([share = share_, wake = wake_] {
     save(*share, wake);
@@ -54,6 +77,7 @@ void StateSaver::save(Share& share, const std::function<void()>& wake) {
   try {
     for (auto& [name, tensor] : share.tensors)
       tensors[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, share.copies);
+    if (share.is_checked) result.status = check_finite(tensors);
   } catch (const c10::Error& error) {
     result.status =
         Error{Errc::infeasible,

@@ -26,8 +26,9 @@ namespace troupe::engine {
 
 /// What became of a device's share.
 struct SavedShare {
-  std::int64_t number = 0;     ///< As `start` was told.
-  Status status = Done{};      ///< Errors: io_failed; infeasible: no memory for the copy.
+  std::int64_t number = 0;  ///< As `start` was told.
+  /// Errors: io_failed; infeasible: no memory for the copy; internal: not finite, and checked.
+  Status status = Done{};
   state::CheckpointFile file;  ///< Where it is well.
   double copy_ms = 0;
   double write_ms = 0;
@@ -41,9 +42,11 @@ class StateSaver {
   /// Begins to write these tensors, each under its name, as `file` (its folder is made). `number`
   /// comes back with the share. They keep their memory, and nobody writes to them until
   /// `may_change`: they are copied first, unless nobody waits for that (`copies` is false), which
-  /// costs time and memory that a last save does not need. REQUIRES: not `busy`.
+  /// costs time and memory that a last save does not need. `is_checked`: nothing is written where
+  /// one of them is not finite. REQUIRES: not `busy`.
   void start(std::int64_t number, std::filesystem::path file,
-             std::vector<std::pair<std::string, at::Tensor>> tensors, bool copies = true);
+             std::vector<std::pair<std::string, at::Tensor>> tensors, bool copies = true,
+             bool is_checked = false);
 
   /// Whether a share is being written, or was and has not been taken.
   bool busy() const { return share_ != nullptr; }

@@ -7,9 +7,12 @@
 #include <ATen/ops/full.h>
 
 #include <atomic>
+#include <catch2/generators/catch_generators.hpp>
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <limits>
+#include <optional>
 #include <thread>
 
 #include "runtime/state/file_digest.hpp"
@@ -71,6 +74,24 @@ TEST_CASE("a last save copies nothing, and holds the state until it is written",
   REQUIRE(share->status.ok());
   const auto read = state::read_safetensors(scratch / "state.safetensors").value();
   CHECK(at::equal(read.at("w"), at::full({3000, 1000}, 3.0)));
+}
+
+TEST_CASE("of a state that is checked nothing is written where a number is not finite",
+          "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  StateSaver saver([] {});
+  at::Tensor weight = at::full({3000, 1000}, 3.4e38, at::kFloat);  // Its sum is none of fp32.
+  const bool is_bad = GENERATE(false, true);
+  if (is_bad)
+    weight[2999][999] =
+        GENERATE(std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity());
+  const auto path = scratch / "state.safetensors";
+  saver.start(1, path, {{"b", at::arange(3)}, {"w", weight.t()}}, false, true);
+  std::optional<SavedShare> share;
+  REQUIRE(until([&] { return (share = saver.take()).has_value(); }));
+  CHECK(share->status.ok() != is_bad);
+  CHECK(std::filesystem::exists(path) != is_bad);
+  if (is_bad) CHECK(share->status.error().message.starts_with("'w' is not finite"));
 }
 
 TEST_CASE("a share that cannot be written says why, and the state may change", "[engine][errors]") {
