@@ -136,10 +136,11 @@ struct SaveOrder {
   std::string folder;         ///< Where the devices write their files; made by who comes first.
   std::vector<Shard> shards;  ///< Of this node, each with the one device that writes it.
   bool is_last = false;       ///< No step follows that a copy of the state would let go on.
+  bool is_checked = false;    ///< Of a job that failed: written only where it is finite.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SaveOrder& x) {
-    return f(x.number, x.step, x.folder, x.shards, x.is_last);
+    return f(x.number, x.step, x.folder, x.shards, x.is_last, x.is_checked);
   }
 };
 

@@ -42,6 +42,7 @@ EpochNumber own_epoch(const ExecutorState& state) {
 /// ended is none; the word of it is on its way.
 bool give_up(ExecutorState& state) {
   state.running = false;
+  state.has_failed = true;
   state.is_lacking |= state.transfer.has_value();
   state.transfer.reset();
   return state.resources->wanted_epoch <= own_epoch(state);
@@ -131,7 +132,7 @@ void fetch(Self self) {
 /// them would be in the way of what is fetched.
 Status give_up_step(ExecutorState& state) {
   state.queue = {};
-  state.running = state.prepared_sent = false;
+  state.running = state.prepared_sent = state.has_failed = false;
   return state.executor ? state.executor->abandon() : Status(Done{});
 }
 
@@ -267,6 +268,15 @@ void report_saved(Self self) {
   self->send(state.node, std::move(report));
 }
 
+/// No step is decided any more where the state of a job that failed is ordered. One that failed
+/// here holds memory that writing may need, and parameters in host memory may never come back:
+/// another device has failed, for which this one waits. Both are given up.
+Status make_way(ExecutorState& state, const SaveOrder& order) {
+  const bool is_away = state.executor && state.executor->has_parameters_away();
+  if (!order.is_checked || !(state.has_failed || is_away)) return Done{};
+  return give_up_step(state);
+}
+
 void save(Self self, const SaveOrder& order) {
   auto& state = self->state;
   report_saved(self);
@@ -281,6 +291,8 @@ void save(Self self, const SaveOrder& order) {
     return self->send(state.node, SaveReport{order.number, state.slot, false, late});
   }
   state.save_number = order.number;
+  if (auto way = make_way(state, order); !way.ok())
+    return self->send(state.node, SaveReport{order.number, state.slot, false, way.error()});
   if (state.executor && state.executor->has_parameters_away()) {
     state.waiting_save = order;  // They are back before the step is decided.
     return;
@@ -296,7 +308,7 @@ void save(Self self, const SaveOrder& order) {
   const std::string name = "state-" + std::to_string(state.slot.node.value) + "." +
                            std::to_string(state.slot.local_index) + ".safetensors";
   state.saver->start(order.number, std::filesystem::path(order.folder) / name, std::move(tensors),
-                     !order.is_last);
+                     !order.is_last, order.is_checked);
 }
 
 void offer(Self self, Collection collection) {

@@ -67,6 +67,7 @@ struct ExecutorState {
   std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
   bool running = false;
   bool prepared_sent = false;
+  bool has_failed = false;  ///< The step that ran, which nobody has given up yet.
   std::map<std::string, at::Tensor> first_gradients;
 
   static inline const char* name = "executor";

@@ -64,7 +64,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](const Offers& offers) { offered(self, offers); },
       [self](failed_atom, NodeId id, Error& error) { node_failed(self, id, error); },
       [self](failed_atom, NodeId id, EpochNumber epoch, Error& error) {
-        if (epoch == self->state.job.members.generation()) node_failed(self, id, error);
+        if (epoch == self->state.job.members.generation()) device_failed(self, id, error);
       },
       [self](const PlannedBatchPtr& batch) { planned(self, batch); },
       [self](failed_atom, EpochNumber epoch, const Error& error) {
@@ -73,9 +73,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](lost_atom, NodeId reporter, NodeId peer, EpochNumber epoch, const std::string& how) {
         peer_missed(self, reporter, peer, epoch, how);
       },
-      [self](failed_atom, const Error& error) {
-        fail(self, self->state.lost_while_collected.value_or(error));
-      },
+      [self](failed_atom, const Error& error) { head_failed(self, error); },
       [self](NodeId id, const engine::FailedWork& failed) { work_failed(self, id, failed); },
       [self](NodeId id, const engine::LongWorks& told) { note_long_work(self, id, told); },
       [self](exited_atom, std::int32_t pid, const std::string& how, std::int32_t signal) {

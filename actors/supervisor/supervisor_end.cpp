@@ -8,6 +8,7 @@
 
 #include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_gather.hpp"
+#include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
@@ -96,9 +97,17 @@ bool ends_by_its_step(Self self, NodeId node, FailureKind kind) {
   if (!failure) return false;
   const auto again = state.failures.add(std::move(*failure));
   if (!again) return false;
+  save_and_fail_without(self, node, loss_text(state.job.members, node), *again);
   state.job.members.gone(node);
-  fail(self, *again);
   return true;
+}
+
+/// Whether a device of this node has half of an update, or of a layout, if it fails now.
+bool is_changing(const SupervisorState& state, NodeId node) {
+  const StepLoop& loop = state.job.loop;
+  return state.job.phase() == Phase::applying ||
+         (loop.is_decided() &&
+          has_device(loop.under_way().front(), state.configuration.plan, node));
 }
 
 /// Whether the recorder collects the last tensors, so that no node has anything left to say.
@@ -186,30 +195,18 @@ void fail(Self self, const Error& error) {
   const bool is_outer = is_disk || is_of_machines(error);
   if (!is_outer || self->state.saves.last_step == 0) {
     Error told = error;
-    if (self->state.stopping.error && self->state.saves.last_step > 0)
-      told.message += "; " + how_to_go_on(self->state);
+    if (self->state.stopping.error) told.message += "; " + what_is_saved(self->state);
     return end(self, {exit_code(told), to_string(told)});
   }
   // By itself no disk gets room.
   const std::int32_t again = is_disk ? 0 : next_try(self->state);
   Error resumable = error;
-  resumable.fix = how_to_go_on(self->state, again > 0);
+  resumable.fix = how_to_go_on(self->state, again > 0 ? GoesOn::by_itself : GoesOn::same_command);
   end(self, {kResumable, to_string(resumable), false, {}, again});
 }
 
-void save_and_fail(Self self, const Error& error) {
-  auto& state = self->state;
-  const bool is_new = state.saves.last_step < state.job.loop.progress().step;
-  const bool begins_again =
-      is_of_machines(error) && state.saves.last_step > 0 && next_try(state) > 0;
-  if (!is_new || begins_again || state.job.is_stopping() || !state.job.is_at_rest())
-    return fail(self, error);
-  state.resources->logger.warning("the job ends once its nodes have saved step " +
-                                  std::to_string(state.job.loop.progress().step) + ": " +
-                                  error.message);
-  decide_stop(self, error.message, exit_code(error));
-  state.stopping.error = error;
-  go_on_stopping(self);
+bool would_begin_again(const SupervisorState& state, const Error& error) {
+  return is_of_machines(error) && state.saves.last_step > 0 && next_try(state) > 0;
 }
 
 void stop(Self self, std::int32_t signal) {
@@ -281,7 +278,7 @@ void process_exited(Self self, std::int32_t pid, const std::string& how, std::in
       if (node.how_ended.empty() && state.job.phase() != Phase::ending)
         state.resources->logger.info(describe(state.job.members, id) + " " + how);
       state.job.members.ended(id, how);
-      if (const auto again = state.failures.explain(id, how, signal)) fail(self, *again);
+      if (const auto again = state.failures.explain(id, how, signal)) save_and_fail(self, *again);
       return;
     }
     state.job.members.ended(id, how);
@@ -301,7 +298,7 @@ void expect_reason(Self self, const Error& error) {
                      self->state.job.members.generation(), error);
 }
 
-void node_failed(Self self, NodeId id, Error& error) {
+void node_failed(Self self, NodeId id, Error& error, bool is_intact) {
   const std::string who = describe(self->state.job.members, id);
   error.where = who + (error.where.empty() ? "" : ", " + error.where);
   auto& state = self->state;
@@ -319,16 +316,34 @@ void node_failed(Self self, NodeId id, Error& error) {
     if (state.job.members.is_there(id)) newcomer_lost(self, id, error.message);
     return;
   }
-  if (error.code != Errc::transport_failed) return fail(self, error);
-  expect_reason(self, error);
+  if (error.code == Errc::transport_failed) return expect_reason(self, error);
+  if (is_intact) return save_and_fail(self, error);
+  save_and_fail_without(self, id, who + " is done without: " + error.message, error);
+  state.job.members.fell_silent(id);  // Its process is still there, and was told to end.
+}
+
+void device_failed(Self self, NodeId id, Error& error) {
+  node_failed(self, id, error, !is_changing(self->state, id));
+}
+
+void head_failed(Self self, const Error& error) {
+  const auto& state = self->state;
+  // Of a batch that cannot be planned. To save takes the other actors and their disk.
+  const bool is_of_batch = error.code == Errc::infeasible || error.code == Errc::bad_data;
+  if (state.lost_while_collected || !is_of_batch)
+    return fail(self, state.lost_while_collected.value_or(error));
+  save_and_fail(self, error);
 }
 
 void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   auto& state = self->state;
   if (failed.epoch_number != state.job.members.generation()) return;
   Error error = failed.error;
+  // An exception leaves the node's state as it is. A device that fails, or hangs, saves nothing.
+  const bool may_save =
+      !failed.by_device && error.code != Errc::timed_out && !is_changing(state, id);
   if (state.gathering || !state.job.members.takes_part(id) || !state.job.bears_losses())
-    return node_failed(self, id, error);
+    return node_failed(self, id, error, may_save);
   const std::string who = describe(state.job.members, id);
   StepFailure failure{failed.by_device ? FailureKind::device : FailureKind::thrown, failed.step,
                       failed.epoch_number, id};
@@ -342,15 +357,15 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
                              ? failure_at(state, id, FailureKind::device)
                              : std::nullopt)
     failure.samples = whole->samples;
-  // An exception leaves the node's state as it is. A device that fails, or hangs, saves nothing.
-  const bool may_save = !failed.by_device && error.code != Errc::timed_out;
-  if (const auto again = state.failures.add(std::move(failure)))
-    return may_save ? save_and_fail(self, *again) : fail(self, *again);
-  if (recover(self, id, who + " was lost: " + error.message).ok())
+  const std::string what = who + " was lost: " + error.message;
+  if (const auto again = state.failures.add(std::move(failure))) {
+    if (may_save) return save_and_fail(self, *again);
+    save_and_fail_without(self, id, what, *again);
+    return state.job.members.fell_silent(id);
+  }
+  if (recover(self, id, what).ok())
     return state.job.members.fell_silent(id);  // Its process is still there, and was told to end.
-  if (!may_save) return node_failed(self, id, error);
-  error.where = who;
-  save_and_fail(self, error);
+  node_failed(self, id, error, may_save);
 }
 
 void connection_lost(Self self, const caf::actor_addr& source) {

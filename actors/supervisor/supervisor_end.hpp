@@ -17,10 +17,8 @@ void end(SupervisorSelf self, JobEnd how);
 /// Ends the job by an error.
 void fail(SupervisorSelf self, const Error& error);
 
-/// The same where all nodes are there with their state: they save the last finished step first,
-/// unless the job begins again from a checkpoint by itself. The exit code is that of `fail`, so
-/// that who begins a job again at 75 does not do so for what would come again.
-void save_and_fail(SupervisorSelf self, const Error& error);
+/// Whether a job that this error ends begins again from a checkpoint by itself.
+bool would_begin_again(const SupervisorState& state, const Error& error);
 
 /// A signal asks to end the job; the second one does not wait for anybody.
 void stop(SupervisorSelf self, std::int32_t signal);
@@ -37,8 +35,16 @@ void node_lost(SupervisorSelf self, NodeId id, FailureKind kind = FailureKind::u
 void expect_reason(SupervisorSelf self, const Error& error);
 
 /// A node says that it cannot go on. What it says about peers is believed a moment later, because a
-/// lost peer is the better reason.
-void node_failed(SupervisorSelf self, NodeId id, Error& error);
+/// lost peer is the better reason; anything else ends the job, behind a last save. `is_intact`: the
+/// node can write what it keeps of the last finished step.
+void node_failed(SupervisorSelf self, NodeId id, Error& error, bool is_intact = true);
+
+/// The same of one of its devices, in the layout that is up or comes up: bad numbers, too little
+/// memory. In the middle of an update, or of a change of layout, it is not intact.
+void device_failed(SupervisorSelf self, NodeId id, Error& error);
+
+/// An actor beside the supervisor cannot go on.
+void head_failed(SupervisorSelf self, const Error& error);
 
 /// A stage threw at a node. Where the job bears its loss the node is told to end, and the job goes
 /// on without it, once; where the same step fails again, or cannot do without it, the job ends.

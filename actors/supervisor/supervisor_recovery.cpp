@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
@@ -94,12 +95,17 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   return Done{};
 }
 
+std::string unsaved_without(const SupervisorState& state, NodeId lost) {
+  if (!is_layout_up(state.job)) return "no layout was up";
+  return is_whole(state.job.left_without(lost)) ? "" : "what is left is no whole model";
+}
+
 void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   auto left = state.job.left_without(lost);
-  const bool is_up = is_layout_up(state.job);
+  state.stopping.unsaved = unsaved_without(state, lost);
   forget_node(self, lost, what);
-  if (!is_up || !is_whole(left)) return end_stopped(self);
+  if (!state.stopping.unsaved.empty()) return end_stopped(self);
   state.resources->logger.warning(what + "; the others save what they have");
   state.job.members.place(std::move(left));
   state.stopping.failed_step = 0;
@@ -110,9 +116,8 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
 
 bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
                            const std::string& why) {
-  const Coordinator& job = self->state.job;
-  if (!is_layout_up(job) || job.loop.progress().step == 0 || !is_whole(job.left_without(lost)))
-    return false;
+  const auto& state = self->state;
+  if (state.job.loop.progress().step == 0 || !unsaved_without(state, lost).empty()) return false;
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
   lose_while_stopping(self, lost, what);

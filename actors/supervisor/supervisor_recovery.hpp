@@ -20,6 +20,9 @@ namespace troupe::actors {
 /// - unavailable: the job has not begun, or ends.
 Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 
+/// Why the others could not save what is done once this node is gone; empty: they could.
+std::string unsaved_without(const SupervisorState& state, NodeId lost);
+
 /// A node is lost while the job stops: the others save what is done, its devices count for nothing
 /// any more. Where it had the last copy of something, or no layout is up, the job ends at once.
 /// `what`: as above.

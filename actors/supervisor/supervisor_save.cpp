@@ -54,6 +54,8 @@ void save_failed(Self self, Error error) {
   self->send(state.actors.keeper, stop_atom::value, save.partial.string());
   state.saves.failed[save.number] = save;
   if (state.saves.failed.size() > kFailedKept) state.saves.failed.erase(state.saves.failed.begin());
+  if (state.job.is_stopping())
+    state.stopping.unsaved = (error.where.empty() ? "" : error.where + ": ") + error.message;
   state.resources->logger.warning(
       "no checkpoint of " + step_text(save.progress.step) + ": " + to_string(error) +
       (state.job.is_stopping()
@@ -99,7 +101,8 @@ void complete_if_written(Self self) {
              std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
                  running->number, running->partial,
                  state::checkpoint_folder(folder_of(state), running->progress.step),
-                 manifest_of(state, *running), state.resources->resolved_job}));
+                 manifest_of(state, *running), state.resources->resolved_job,
+                 state.stopping.error.has_value()}));
 }
 
 void begin_save(Self self) {
@@ -117,7 +120,12 @@ void begin_save(Self self) {
   const bool is_last =
       state.job.is_stopping() || (state.job.loop.is_last_planned() && state.job.loop.is_idle());
   for (std::size_t i = 0; i < state.job.members.size(); ++i) {
-    SaveOrder order{save.number, save.progress.step, save.partial.string(), {}, is_last};
+    SaveOrder order{save.number,
+                    save.progress.step,
+                    save.partial.string(),
+                    {},
+                    is_last,
+                    state.stopping.error.has_value()};
     for (const auto& [device, keys] : save.writers)
       for (const ShardKey& key : keys)
         if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
@@ -173,7 +181,10 @@ void note_saved(Self self, const Save& save, const KeptCheckpoint& kept) {
   auto& state = self->state;
   Saves& saves = state.saves;
   const std::int64_t step = save.progress.step;
-  saves.last_step = std::max(saves.last_step, step);
+  if (step > saves.last_step) {
+    saves.last_step = step;
+    saves.last_updates = updates_in(save.progress);
+  }
   saves.written_ms = milliseconds_between(save.begun, now(self));
   const auto event = saved_event(state, save, now(self));
   state.resources->logger.info(
@@ -194,13 +205,26 @@ bool is_due(const SupervisorState& state, Time now) {
 
 }  // namespace
 
-std::string how_to_go_on(const SupervisorState& state, bool by_itself) {
+std::string how_to_go_on(const SupervisorState& state, GoesOn who) {
   const std::int64_t saved = state.saves.last_step;
+  std::string words = ": the same command goes on";
+  if (who == GoesOn::by_itself) words = ": the job begins again";
+  if (who == GoesOn::asked) words = ": the same command with --resume goes on";
   return step_text(saved) + " is saved" +
-         (saved < state.job.loop.progress().step ? " and what followed is lost" : "") +
-         (by_itself ? ": the job begins again from there ("
-                    : ": the same command goes on from there (") +
-         state::checkpoint_folder(folder_of(state), saved).string() + ")";
+         (saved < state.job.loop.progress().step ? " and what followed is lost" : "") + words +
+         " from there (" + state::checkpoint_folder(folder_of(state), saved).string() + ")";
+}
+
+std::string what_is_saved(const SupervisorState& state) {
+  const std::string& why = state.stopping.unsaved;
+  const std::int64_t finished = state.job.loop.progress().step;
+  if (state.saves.last_step > 0)
+    return how_to_go_on(state, GoesOn::asked) +
+           (why.empty() || state.saves.last_step == finished ? "" : "; not saved: " + why);
+  if (finished == 0) return "nothing is saved: no step was finished";
+  if (!why.empty()) return "nothing is saved: " + why;
+  return state.job.is_stopping() ? "nothing is saved: it was cut short"
+                                 : "nothing is saved: no step has changed a parameter";
 }
 
 void save_if_due(Self self) {
@@ -299,8 +323,10 @@ void give_up_save(Self self, const std::string& why) {
 void watch_saves(Self self) {
   auto& state = self->state;
   if (state.job.is_stopping() && state.job.phase() != Phase::ending &&
-      now(self) > state.stopping.save_until)
+      now(self) > state.stopping.save_until) {
+    state.stopping.unsaved = "it took longer than cluster.stop_timeout_s leaves";
     return end_stopped(self);
+  }
   const auto& running = state.saves.running;
   const double timeout_s = state.resources->setup.job.checkpoint.timeout_s;
   if (running && now(self) - running->begun > seconds(timeout_s))
@@ -340,6 +366,7 @@ void go_on_stopping(Self self) {
   auto& state = self->state;
   const Saves& saves = state.saves;
   if (state.job.is_over()) return;
+  if (state.job.loop.is_decided()) return;  // Comes again when it is finished.
   const bool nothing_to_save =
       state.job.loop.progress().step == 0 || state.job.members.placed().empty();
   if (nothing_to_save || saves.last_step == state.job.loop.progress().step ||

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "actors/node/keeper_actor.hpp"
@@ -16,9 +17,15 @@ void save_if_due(SupervisorSelf self);
 /// Somebody wants a checkpoint; it is made as soon as the state allows.
 void want_save(SupervisorSelf self);
 
-/// `step 40 is saved: the same command goes on from there (FOLDER)`. `by_itself`: the job does.
-/// REQUIRES: one is.
-std::string how_to_go_on(const SupervisorState& state, bool by_itself = false);
+/// Who goes on from a checkpoint: the job, or the command that began it; after an error of the job
+/// (exit code 1 to 3) only where it is asked to, else it begins anew.
+enum class GoesOn : std::uint8_t { by_itself, same_command, asked };
+
+/// `step 40 is saved: the same command goes on from there (FOLDER)`. REQUIRES: one is.
+std::string how_to_go_on(const SupervisorState& state, GoesOn who = GoesOn::same_command);
+
+/// The same of a job that ends by an error of its own, where nothing is saved: why.
+std::string what_is_saved(const SupervisorState& state);
 
 /// A device has written its share, or could not.
 void share_saved(SupervisorSelf self, const SaveReport& report);

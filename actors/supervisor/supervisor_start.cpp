@@ -17,6 +17,7 @@ void begin(SupervisorSelf self) {
                                      before.skipped);
   state.job.begin(StepLoop(before, length, skipped), before.generation);
   state.saves.last_step = resources.resume.is_live ? resources.resume.saved_step : before.step;
+  state.saves.last_updates = resources.resume.is_live ? 0 : updates_in(before);
   state.saves.last_begun = now(self);
   state.deadline = now(self) + seconds(resources.tries > 0 ? std::max(job.cluster.join_timeout_s,
                                                                       job.recovery.wait_for_nodes_s)

@@ -65,6 +65,8 @@ struct Saves {
   bool ends_job = false;  ///< The job ends with the last of them.
   bool is_stop_called_short = false;
   std::int64_t last_step = 0;  ///< Of the newest whole one; 0: there is none.
+  /// Steps that had changed parameters by then; 0 where that is not known.
+  std::int64_t last_updates = 0;
   Time last_begun;
   double written_ms = 0;  ///< What the newest one took; the next step's metrics say so.
 };
@@ -77,6 +79,7 @@ struct Stopping {
   Time until;                  ///< All must have ended.
   Time save_until;
   std::int64_t failed_step = 0;  ///< Whose state was tried to save.
+  std::string unsaved = {};      ///< Why it is not saved, once it cannot be.
 };
 
 struct SupervisorState {
@@ -125,6 +128,11 @@ struct SupervisorState {
 
   static inline const char* name = "supervisor";
 };
+
+/// Steps of a job that have changed parameters.
+inline std::int64_t updates_in(const JobProgress& progress) {
+  return progress.step - progress.skipped.count;
+}
 
 inline Time now(SupervisorSelf self) { return self->clock().now(); }
 

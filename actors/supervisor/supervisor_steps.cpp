@@ -5,6 +5,7 @@
 #include "actors/supervisor/supervisor_asked_layout.hpp"
 #include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
@@ -43,7 +44,10 @@ void finish_step(Self self) {
   watch_speeds(self, *record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
-  if (!step.counted.ok()) return fail(self, step.counted.error());
+  if (!step.counted.ok()) {
+    save_and_fail(self, step.counted.error());
+    return go_on(self, state.job.finished());  // A loss may be dealt with before the save.
+  }
   replayed(self, record->metrics);
   state.step_ms_before = record->metrics.step_ms;
   state.samples_per_s_before = samples_per_s(record->metrics);
@@ -121,7 +125,7 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   const auto& resources = *state.resources;
   auto checked = engine::check_bad_samples(resources.setup.job, state.job.loop.bad_samples(),
                                            resources.data.records);
-  if (!checked.ok()) return fail(self, checked.error());
+  if (!checked.ok()) return save_and_fail(self, checked.error());
   const bool is_empty = batch->iteration.samples.empty();
   if (!is_empty) {
     state.newest_batch = batch;

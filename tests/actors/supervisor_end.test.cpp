@@ -110,7 +110,8 @@ TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][e
     REQUIRE(head.ended);
     CHECK(says(head.ended->message,
                "node 1 (host, pid 101): node 3 (host, pid 103) is lost: the "
-               "connection to it broke\n  fix: look at the network"));
+               "connection to it broke; nothing is saved: no step was finished\n  fix: look at the "
+               "network"));
   }
   SECTION("both ends of the way are known, and the job cannot do without them") {
     head.tell(lost_atom::value, NodeId{1}, NodeId{3}, EpochNumber{1}, std::string("reset"));
@@ -132,7 +133,8 @@ TEST_CASE("the first reason why a job ends stands", "[actors][errors]") {
   head.tell(failed_atom::value, NodeId{1}, Error{Errc::io_failed, "no room left", "disk", ""});
   head.tell(failed_atom::value, NodeId{2}, Error{Errc::internal, "peer is gone", "", ""});
   REQUIRE(head.ended);
-  CHECK(head.ended->message == "node 1 (host, pid 101), disk: no room left");
+  CHECK(head.ended->message ==
+        "node 1 (host, pid 101), disk: no room left; nothing is saved: no step was finished");
 }
 
 TEST_CASE("too many bad samples end the job before their batch is trained", "[actors][errors]") {

@@ -1,10 +1,14 @@
-// Jobs that end by an error while all of their nodes are there: what they have is saved first.
+// Jobs that end by an error: what their nodes have is saved first.
 
 #include "tests/torch_catch.hpp"
 
-#include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_last_save.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
+#include <csignal>
+#include <cstdint>
+#include <limits>
+#include <memory>
 #include <string>
 
 #include "tests/actors/saving_head.hpp"
@@ -89,9 +93,11 @@ TEST_CASE("what a stage throws ends a job with its code, once the others' work i
   REQUIRE(head.ended);
   INFO(head.ended->message);
   CHECK(head.ended->exit_code == 1);  // Who begins it again has it throw again.
-  const std::string saved = "; step 1 is saved: the same command goes on from there";
-  CHECK(says(head.ended->message, "node 1 (host, pid 101): too tired, in step 2 for samples 's1'" +
-                                      (may_save ? saved : "\n  fix")));
+  CHECK(says(head.ended->message,
+             "node 1 (host, pid 101): too tired, in step 2 for samples 's1'; " +
+                 std::string(may_save ? "step 1 is saved: the same command with --resume goes on "
+                                        "from there"
+                                      : "nothing is saved: what is left is no whole model\n")));
   CHECK(says(head.ended->message, "\n  fix: let it sleep"));
 }
 
@@ -109,23 +115,217 @@ TEST_CASE("a step that fails again ends the job once what came before it is save
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
-  head.tell(NodeId{1}, thrown_in_step_2());
+  const bool hangs = GENERATE(false, true);  // Then the others alone save.
+  const auto fail = [&](std::size_t node, EpochNumber epoch) {
+    engine::FailedWork failed = thrown_in_step_2(epoch);
+    if (hangs) failed.error.code = Errc::timed_out;
+    head.tell(NodeId{node}, failed);
+  };
+  fail(1, 1);
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   head.plan(1);
-  head.tell(NodeId{2}, thrown_in_step_2(2));
+  fail(2, 2);
   CHECK_FALSE(head.ended);
   REQUIRE(head.seen[0].saves.size() == 1);
   CHECK(saving.order().step == 1);
-  saving.write({1});
+  CHECK(head.seen[2].saves.empty() == hangs);
+  if (hangs)
+    saving.write({1, 2});
+  else
+    saving.write({1});
   saving.keep();
   REQUIRE(head.ended);
   INFO(head.ended->message);
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "step 2 fails again where it is trained again: node 2"));
-  CHECK(says(head.ended->message, "; step 1 is saved: the same command goes on from there"));
+  CHECK(says(head.ended->message,
+             "; step 1 is saved: the same command with --resume goes on from there"));
+}
+
+// Window: an error that would come again
+TEST_CASE("an error that would come again ends a job once what came before it is saved",
+          "[actors][errors]") {
+  SavingHead saving(
+      9, [](job::Checkpointing&) {}, one_pipeline);
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.plan(1);
+  const bool is_written = GENERATE(true, false);
+  std::int32_t code = 1;
+  SECTION("a sample that cannot be read") {
+    head.tell(failed_atom::value, NodeId{2},
+              Error{Errc::bad_data, "cut short", "x.png", "mend it"});
+    code = 3;
+  }
+  SECTION("too many samples that are bad") {
+    head.resources.setup.job.data.max_bad_fraction = 0.01;  // Of 60 records: none.
+    engine::PlannedBatch batch;
+    batch.batch = 2;
+    batch.iteration.epoch_number = 1;
+    batch.dropped.push_back({0, {"s0", data::BadKind::missing_file, "x.png", "", "gone", ""}});
+    head.tell(std::make_shared<const engine::PlannedBatch>(batch));
+    code = 3;
+  }
+  SECTION("a device without memory") {
+    head.tell(failed_atom::value, NodeId{2}, EpochNumber{1},
+              Error{Errc::internal, "out of memory, in step 2 on device 2", "", "give it more"});
+  }
+  SECTION("a device that uses more than its plan promised") {
+    head.tell(failed_atom::value, NodeId{2}, EpochNumber{1},
+              Error{Errc::infeasible, "activations take 2 GB", "cluster.device_memory_gib", ""});
+    code = 2;
+  }
+  SECTION("a batch for which there is no plan") {
+    head.tell(failed_atom::value,
+              Error{Errc::infeasible, "the largest microbatch is above the cap", "", "raise it"});
+    code = 2;
+  }
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  CHECK(saving.order().is_last);
+  CHECK(saving.order().is_checked);
+  head.tell(failed_atom::value, NodeId{1}, Error{Errc::io_failed, "another one", "", ""});
+  CHECK_FALSE(head.ended);
+  if (is_written) {
+    saving.write();
+    REQUIRE(head.keeper.written.size() == 1);
+    CHECK(head.keeper.written[0].leaves_older);
+    saving.keep();
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message,
+               "; step 1 is saved: the same command with --resume goes on from there ("));
+  } else {
+    head.pass(5800ms, {0, 1, 2, 3});
+    CHECK_FALSE(head.ended);
+    head.pass(600ms, {0, 1, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message,
+               "; nothing is saved: it took longer than cluster.stop_timeout_s leaves"));
+  }
+  CHECK(head.ended->exit_code == code);
+  CHECK_FALSE(says(head.ended->message, "another one"));
+}
+
+TEST_CASE("a step that is decided counts where the job ends by an error", "[actors][errors]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  head.tell(failed_atom::value, NodeId{2}, Error{Errc::bad_data, "cut short", "x.png", "mend it"});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].saves.empty());
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 1);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  saving.write();
+  saving.keep();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 3);
+}
+
+TEST_CASE("a device that fails in the middle of its update saves nothing", "[actors][errors]") {
+  const bool is_whole = GENERATE(true, false);  // The others have all of the model.
+  SavingHead saving(
+      9, [](job::Checkpointing&) {},
+      is_whole ? std::function<void(job::Job&)>{} : std::function<void(job::Job&)>{one_pipeline});
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.plan(1);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+  head.finished(0, 2);
+  head.tell(failed_atom::value, NodeId{1}, EpochNumber{1},
+            Error{Errc::internal, "out of memory, in step 2 on device 1", "", "give it more"});
+  CHECK(head.ended.has_value() != is_whole);
+  if (is_whole) {
+    for (const std::size_t device : {2u, 3u}) head.finished(device, 2);
+    REQUIRE(head.seen[0].saves.size() == 1);
+    CHECK(saving.order().step == 2);
+    saving.write({1});
+    saving.keep();
+  }
+  CHECK(head.seen[1].saves.empty());
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "out of memory, in step 2 on device 1; "));
+  CHECK(says(head.ended->message, is_whole ? "; step 2 is saved: the same command with --resume"
+                                           : "; nothing is saved: what is left is no whole model"));
+}
+
+// Window: an error that would come again
+TEST_CASE("numbers that are not finite end a job with what the last finite step left",
+          "[actors][errors]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});  // Two such steps in a row end it.
+  Head& head = saving.head;
+  const auto discard = [&](std::int64_t step) {
+    head.plan(step - 1);
+    head.run_step(step, std::numeric_limits<double>::infinity());
+    CHECK_FALSE(head.seen[0].decisions.back().commit);
+  };
+  SECTION("no step was finite") {
+    discard(1);
+    discard(2);
+    CHECK(head.seen[0].saves.empty());
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "; nothing is saved: no step has changed a parameter"));
+  }
+  SECTION("it is saved already") {
+    saving.run_step(1);
+    head.tell(save_atom::value);
+    saving.write();
+    saving.keep();
+    discard(2);
+    discard(3);
+    CHECK(head.seen[0].saves.size() == 1);
+    REQUIRE(head.ended);
+    CHECK(
+        says(head.ended->message, "; step 1 is saved and what followed is lost: the same command"));
+  }
+  SECTION("it is not saved") {
+    saving.run_step(1);
+    discard(2);
+    discard(3);
+    CHECK_FALSE(head.ended);
+    REQUIRE(head.seen[0].saves.size() == 1);
+    CHECK(saving.order().step == 3);
+    CHECK(saving.order().is_checked);
+    const bool is_poisoned = GENERATE(false, true);
+    if (is_poisoned) {
+      SaveReport report{saving.order().number, {NodeId{1}, 0}, false};
+      report.error = {Errc::internal, "'llm.head' is not finite", "", ""};
+      head.tell(report);
+    } else {
+      saving.write();
+      saving.keep();
+    }
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message,
+               is_poisoned ? "; nothing is saved: node 1: 'llm.head' is not finite"
+                           : "; step 3 is saved: the same command with --resume goes on"));
+  }
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "2 steps in a row were skipped"));
+}
+
+TEST_CASE("a job that is to stop ends by the error that it meets, and saves all the same",
+          "[actors][errors]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.plan(1);
+  head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  head.tell(failed_atom::value, NodeId{2}, Error{Errc::bad_data, "cut short", "x.png", "mend it"});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].saves.size() == 1);
+  saving.write();
+  saving.keep();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 3);
+  CHECK(says(head.ended->message, "cut short; step 1 is saved: the same command with --resume"));
 }
 
 }  // namespace

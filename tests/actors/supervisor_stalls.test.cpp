@@ -171,7 +171,8 @@ TEST_CASE("a stage that never returns ends a job that cannot do without its node
   CHECK(stalling.head.ended->exit_code == 1);
   CHECK(
       says(stalling.head.ended->message, std::string("node 1 (host, pid 101): ") + kWork + " (2"));
-  CHECK(says(stalling.head.ended->message, " s so far)\n  fix: look there"));
+  CHECK(says(stalling.head.ended->message,
+             " s so far); nothing is saved: no step was finished\n  fix: look there"));
 }
 
 TEST_CASE("word of a step that takes very long names the work that does not return", "[actors]") {

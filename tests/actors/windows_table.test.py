@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The table of actors/README.md, "When a node is lost", and the tests of it: a row has every window of a job and names tests,
+"""The table of actors/README.md, "When a node is lost, or an error ends the job", and the tests of it: a row has every window of a job and names tests,
 a test names its rows, and each finds the other.
 
 A row's tests are `FILE`: "PART", "PART", `FILE`: ...: one case of that file has PART in its name, a Catch2 case or section or a
@@ -15,7 +15,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 README = ROOT / "actors" / "README.md"
-HEADING = "## When a node is lost"
+HEADING = "## When a node is lost, or an error ends the job"
 # What a loss may fall into: words of the row's first cell.
 WINDOWS = ["costs are measured", "nodes join", "the first layout", "planning", "forward", "PREPARED", "COMMIT is known", "another loss",
            "a checkpoint is written", "the job stops", "final tensors are offered", "several nodes at once", "the same node", "a silent node comes back",

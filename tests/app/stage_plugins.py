@@ -23,6 +23,7 @@ OWN = r"""
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -43,7 +44,8 @@ struct Throws final : StageFilter {
 };
 
 // Fails with the step's first sample, which one node has: in each process, or in the first one alone, by itself or by its device.
-enum class Way { throws_once, crashes, hangs_once, hangs };
+// Or in step 2, as long as there is no list: by the end of its process, or for want of memory.
+enum class Way { throws_once, crashes, hangs_once, hangs, crashes_later, lacks_memory };
 struct Fails final : StageFilter {
   Fails(std::unique_ptr<StageProgram> inner, Way way, const StageRequest& request)
       : StageFilter(std::move(inner)), way(way), layout(request.plan), id(request.id) {}
@@ -55,6 +57,11 @@ struct Fails final : StageFilter {
     const auto& own = samples_of(layout, *iteration, id, part.microbatch, part.part);
     if (std::find(own.begin(), own.end(), 0) == own.end()) return StageFilter::forward(part);
     if (way == Way::crashes) std::abort();
+    if (way == Way::crashes_later || way == Way::lacks_memory) {
+      if (iteration->step != 2 || std::ifstream(std::getenv("OWN_LIST"))) return StageFilter::forward(part);
+      if (way == Way::crashes_later) std::abort();
+      throw std::bad_alloc();
+    }
     if (way == Way::hangs) for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     if (std::FILE* made = std::fopen(std::getenv("OWN_LIST"), "wx")) {
       std::fclose(made);
@@ -146,6 +153,8 @@ Status register_all() {
   const std::string which = std::getenv("OWN_STAGE") ? std::getenv("OWN_STAGE") : "";
   if (which == "llms") return register_stage({"llms", {"llama"}, plain});
   if (which == "throws-once" || which == "device-once") return register_stage({which, {"llama"}, failing<Way::throws_once>});
+  if (which == "crashes-later") return register_stage({which, {"llama"}, failing<Way::crashes_later>});
+  if (which == "lacks-memory") return register_stage({which, {"llama"}, failing<Way::lacks_memory>});
   if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<Way::crashes>});
   if (which == "hangs-once") return register_stage({"hangs-once", {"llama"}, failing<Way::hangs_once>});
   if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
@@ -247,6 +256,27 @@ def a_stage_that_fails_again_ends_the_job_and_says_why(bench):
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
 
 
+# Window: an error that would come again
+# Window: what runs in a step ends its process
+def a_step_that_fails_again_ends_the_job_with_what_came_before_it(bench):
+    """And it goes on from there once that is mended."""
+    ran(bench.job("later-reference", "train.steps=3", "--reference"))
+    # Encoders' parameters are in host memory when their devices wait for the one that has failed.
+    away = ("scheduler.schedule=three-phase", "scheduler.offload_encoders=all")
+    for name, which, more, says in (("crashes-later", "crashes-later", (), "both ended in step 2 for samples '"),
+                                    ("lacks-memory", "lacks-memory", (), "out of memory, in step 2 on device "),
+                                    ("lacks-memory-away", "lacks-memory", away, "out of memory, in step 2 on device ")):
+        (bench.folder / "list").unlink(missing_ok=True)
+        words = (*bench.replicas, "cluster.fault_tolerance=1", *more)
+        code, said = bench.own_job(name, which, *words)
+        expect(code == 1 and says in said, f"{name}: exit {code}\n{said[-1500:]}")
+        expect("step 1 is saved: the same command with --resume goes on from there (" in said, f"{name}: step 1 is lost\n{said[-1500:]}")
+        (bench.folder / "list").touch()
+        code, said = bench.own_job(name, which, *words, "--resume")
+        expect(code == 0 and "going on after step 1" in said, f"{name}: exit {code}\n{said[-1500:]}")
+        bench.equal("later-reference", name)
+
+
 def a_stage_that_never_returns_costs_a_node_once_and_then_the_job(bench):
     (bench.folder / "list").unlink(missing_ok=True)
     words = (*bench.replicas, "cluster.fault_tolerance=1", "train.stall_timeout_s=6")
@@ -326,7 +356,7 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_keeps_what_stages_promise,
          the_example_names_what_is_no_number, a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
-         a_stage_that_fails_again_ends_the_job_and_says_why,
+         a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
