@@ -78,7 +78,7 @@ void add_messages(caf::actor_system_config& config);
 using SupervisorActor = caf::typed_actor<
     // A node wants to join, at any time. From the welcome on it hears of the job's end, and shows
     // that it lives.
-    // Errors (the reply's texts: why, and the fix): it is full or ends, the id is taken, the build.
+    // Errors (a whole `Error`, see refusal.hpp): it is full or ends, the id is taken, the build.
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,
@@ -114,8 +114,8 @@ using SupervisorActor = caf::typed_actor<
     // A signal asks to end the job (head only). A second one ends it at once.
     caf::reacts_to<stop_atom, std::int32_t>,
     // The job's owner asks or orders something (`troupe ctl`): a line of JSON for the status, else
-    // what will be done, a sentence. Errors, as for joining: it cannot be done; of a layout file
-    // also what is wrong in it.
+    // what will be done, a sentence. Errors (two texts: why, and the fix): it cannot be done; of a
+    // layout file also what is wrong in it.
     caf::replies_to<control_atom, ControlRequest>::with<std::string>,
     // Nodes whose processes were told to end have all said so by now (from itself).
     caf::reacts_to<leave_atom>,
@@ -202,7 +202,10 @@ using NodeActor = caf::typed_actor<
     // End: no more messages will come. The text says why, empty after a finished job; then the exit
     // code.
     caf::reacts_to<stop_atom, std::string, std::int32_t>,
-    // The same, and the job begins again from a checkpoint: look for it anew.
+    // It was welcomed, but has not what the job needs: end with this reason, as with one of its
+    // own.
+    caf::reacts_to<stop_atom, Error>,
+    // End, and the job begins again from a checkpoint: look for it anew.
     caf::reacts_to<begin_atom, std::string>,
     // A signal asks this process to end: the supervisor hears of it and ends the job.
     caf::reacts_to<stop_atom, std::int32_t>,

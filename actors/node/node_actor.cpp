@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "actors/link/exceptions.hpp"
+#include "actors/link/refusal.hpp"
 #include "actors/link/system.hpp"
 #include "actors/node/loader_actor.hpp"
 #include "actors/node/node_head.hpp"
@@ -63,17 +64,6 @@ void watch(Self self) {
 
 // ---- joining
 
-/// Why the supervisor did not welcome a node.
-Error refusal(const caf::error& error, const std::string& where) {
-  const caf::message& context = error.context();
-  if (context.match_elements<std::string, std::string>())
-    return {Errc::transport_failed, "the supervisor refused: " + context.get_as<std::string>(0),
-            where, context.get_as<std::string>(1)};
-  return {Errc::timed_out,
-          "the supervisor did not answer within " + std::to_string(kJoinTimeout.count()) + " s",
-          where, "look whether `troupe train` still runs there"};
-}
-
 Result<NodeReady> open_guarded(const NodeStart& start, const NodeWelcome& welcome) {
   try {
     return start.open(welcome);
@@ -105,7 +95,7 @@ void join(Self self) {
   self->request(self->state.supervisor, kJoinTimeout, join_atom::value, self->state.start.hello)
       .then([self](const NodeWelcome& welcome) { welcomed(self, welcome); },
             [self](const caf::error& error) {
-              const Error why = refusal(error, self->state.start.joins);
+              const Error why = no_welcome(error, self->state.start.joins, kJoinTimeout);
               // A head that says nothing to be done begins again itself.
               const bool is_early = why.fix.empty();
               end_node(self, {exit_code(why), to_string(why), is_early, {}, is_early ? 1 : 0});
@@ -358,6 +348,10 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
       },
       [self](stop_atom, const std::string& why, std::int32_t exit_code) {
         if (counts(self)) end_node(self, {exit_code, why, true});
+      },
+      [self](stop_atom, const Error& why) {
+        if (counts(self))
+          end_node(self, {exit_code(why), to_string(refused_at(self->state.start.joins, why))});
       },
       [self](begin_atom, const std::string& why) {
         if (counts(self)) end_node(self, {kResumable, why, true, {}, 1});

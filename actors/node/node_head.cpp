@@ -6,6 +6,8 @@
 #include <thread>
 #include <utility>
 
+#include "actors/link/refusal.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -120,10 +122,10 @@ void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome
 void not_taken(Self self, const caf::strong_actor_ptr& asked, const caf::error& error) {
   auto& state = self->state;
   if (!state.lost_head || state.lost_head->asked != asked) return;
-  if (error.context().match_elements<std::string, std::string>() &&
-      !error.context().get_as<std::string>(1).empty())
-    return end_node(self, {1, "node " + std::to_string(state.welcome->node.value) +
-                                  " ends: " + error.context().get_as<std::string>(0)});
+  if (auto why = refusal_in(error); why && !why->fix.empty()) {
+    why->message = "node " + std::to_string(state.welcome->node.value) + " ends: " + why->message;
+    return end_node(self, {exit_code(*why), to_string(*why)});
+  }
   state.lost_head->asked = nullptr;
   search(self);
 }

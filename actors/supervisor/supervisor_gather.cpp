@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/link/refusal.hpp"
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/gathered.hpp"
 #include "actors/supervisor/missed_steps.hpp"
@@ -236,7 +237,7 @@ bool is_complete(const Gathering& gathering, Time now) {
 caf::error refuse(Self self, const NodeHello& hello, const std::string& why) {
   self->state.resources->logger.warning("refused " + hello.host + " (pid " +
                                         std::to_string(hello.pid) + "): " + why);
-  return caf::make_error(caf::sec::runtime_error, why, std::string("start it again"));
+  return refuse_with({Errc::cancelled, why, {}, "start it again"});
 }
 
 /// Waits for another head: looks on, and comes by here again.
@@ -244,7 +245,7 @@ caf::error turn_away(Self self, const NodeHello& hello, const std::string& why) 
   const std::string who = hello.host + " (pid " + std::to_string(hello.pid) + ")";
   if (self->state.turned_away.insert(who).second)
     self->state.resources->logger.warning("turned away " + who + ": " + why);
-  return caf::make_error(caf::sec::runtime_error, why, std::string());
+  return refuse_with({Errc::cancelled, why, {}, {}});
 }
 
 /// Its state would be lost to a job that goes on without it.

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/link/refusal.hpp"
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_gather.hpp"
@@ -29,11 +30,26 @@ constexpr std::int32_t kTold = 1;
 /// Launchers tell the processes of a job one after the other.
 constexpr auto kToldTogether = std::chrono::milliseconds(500);
 
-caf::error refuse(Self self, const NodeHello& hello, const std::string& why,
-                  const std::string& fix) {
+caf::error refuse(Self self, const NodeHello& hello, const Error& why) {
   self->state.resources->logger.warning("refused " + hello.host + " (pid " +
-                                        std::to_string(hello.pid) + "): " + why);
-  return caf::make_error(caf::sec::runtime_error, why, fix);
+                                        std::to_string(hello.pid) + "): " + why.message);
+  return refuse_with(why);
+}
+
+/// There is no place for it, or not the one that it wants. One that somebody has may be free soon,
+/// when its loss is noticed: who starts nodes tries again at exit code 1, and not at 2.
+Error no_place(std::int32_t wanted, std::size_t count) {
+  if (wanted < 0)
+    return {Errc::cancelled,
+            "all nodes that are not the head's own have joined already",
+            {},
+            "raise cluster.nodes where the job is to have more"};
+  const std::string fix = "take a free id below " + std::to_string(count) +
+                          ", or leave --node out: any free one is given";
+  const bool is_there = std::cmp_less(wanted, count);
+  return {is_there ? Errc::cancelled : Errc::invalid_argument,
+          "node " + std::to_string(wanted) + (is_there ? " has joined already" : " does not exist"),
+          "--node", fix};
 }
 
 /// Whether a node works by the same code on the same data as the head.
@@ -51,6 +67,12 @@ Status take_note_of(Self self, const NodeReady& ready) {
   auto& state = self->state;
   if (auto same = same_work(state, ready); !same.ok()) return same;
   return connect_to(*state.resources->transport, ready);
+}
+
+/// It has a place, but not what the job needs: its process says so as it says what is wrong with
+/// its own machine.
+void send_away(Self self, NodeId node, const Error& why) {
+  send_to_node(self, node, stop_atom::value, why);
 }
 
 /// What was wished for cannot be: newcomers wait for work, and who wants to leave stays, or takes
@@ -85,28 +107,24 @@ std::variant<NodeWelcome, caf::error> take_in(Self self, const NodeHello& hello,
   auto& state = self->state;
   const std::string& build = state.resources->build;
   if (hello.build != build)
-    return refuse(self, hello, "it is build " + hello.build + " of troupe, the job runs " + build,
-                  "build the same sources on every machine: one commit, and any local edits of it "
-                  "(troupe --version)");
+    return refuse(self, hello,
+                  {Errc::unavailable,
+                   "it is build " + hello.build + " of troupe, the job runs " + build,
+                   {},
+                   "build the same sources on every machine: one commit, and any local edits of "
+                   "it (troupe --version)"});
   if (state.how.again > 0)  // It comes again, and finds the next head.
-    return caf::make_error(caf::sec::runtime_error, std::string("the job begins again"),
-                           std::string());
+    return refuse_with({Errc::cancelled, "the job begins again", {}, {}});
   if (state.job.is_over() || state.job.is_stopping())
     return refuse(self, hello,
-                  "the job ends: " + (state.job.is_stopping() ? state.stopping.what
-                                                              : first_line(state.how.message)),
-                  "start the job again, and then its nodes");
+                  {Errc::cancelled,
+                   "the job ends: " + (state.job.is_stopping() ? state.stopping.what
+                                                               : first_line(state.how.message)),
+                   {},
+                   "start the job again, and then its nodes"});
   const auto id = state.job.members.free_place(hello.wanted_node,
                                                state.resources->setup.job.cluster.local_nodes);
-  if (!id && hello.wanted_node < 0)
-    return refuse(self, hello, "all nodes that are not the head's own have joined already",
-                  "raise cluster.nodes where the job is to have more");
-  if (!id)
-    return refuse(
-        self, hello,
-        "node " + std::to_string(hello.wanted_node) + " does not exist or has joined already",
-        "take a free id below " + std::to_string(state.job.members.size()) +
-            ", or leave --node out: any free one is given");
+  if (!id) return refuse(self, hello, no_place(hello.wanted_node, state.job.members.size()));
   state.job.members.join(*id, hello.host, hello.pid, now(self));
   state.links[id->index()] = {sender, {}, {}};
   self->monitor(sender);
@@ -118,8 +136,10 @@ void node_ready(Self self, const NodeReady& ready) {
   if (state.job.members[ready.node].phase != Member::Phase::joined) return;
   if (state.job.is_over()) return;
   if (state.job.phase() != Phase::joining)
-    if (auto noted = take_note_of(self, ready); !noted.ok())
+    if (auto noted = take_note_of(self, ready); !noted.ok()) {
+      send_away(self, ready.node, noted.error());
       return newcomer_lost(self, ready.node, noted.error().message);
+    }
   state.job.members.ready(ready.node, state.job.phase() != Phase::joining);
   NodeReady& kept = state.links[ready.node.index()].ready;
   kept = ready;
@@ -128,7 +148,10 @@ void node_ready(Self self, const NodeReady& ready) {
   kept.stage_kinds = {};
   state.resources->logger.info(describe(state.job.members, ready.node) + " joined");
   if (state.job.phase() != Phase::joining) return;
-  if (auto same = same_work(state, ready); !same.ok()) return fail(self, same.error());
+  if (auto same = same_work(state, ready); !same.ok()) {
+    send_away(self, ready.node, same.error());  // The others hear one line of it.
+    return fail(self, same.error());
+  }
   engine::learn_sizes(state.resources->data, ready.data);
   if (state.job.members.present().size() == state.job.members.size()) begin_job(self);
 }

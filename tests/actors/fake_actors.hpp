@@ -11,6 +11,7 @@
 
 #include "actors/head/recorder_actor.hpp"
 #include "actors/link/protocol.hpp"
+#include "actors/link/refusal.hpp"
 #include "actors/node/keeper_actor.hpp"
 
 namespace troupe::actors {
@@ -27,6 +28,7 @@ struct NodeSeen {
   std::vector<SaveOrder> saves;
   std::vector<std::string> stops;
   std::vector<std::int32_t> exit_codes;  ///< That came with them.
+  std::vector<Error> refusals;           ///< After the welcome.
   std::vector<std::string> restarts;
   std::vector<std::string> leaves;           ///< Why it is to leave the job; empty: it stays.
   int alive = 0;                             ///< Signs of life from the supervisor.
@@ -51,6 +53,10 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
       [self, seen](stop_atom, const std::string& why, std::int32_t exit_code) {
         seen->stops.push_back(why);
         seen->exit_codes.push_back(exit_code);
+        if (!seen->deaf) self->quit();
+      },
+      [self, seen](stop_atom, const Error& why) {
+        seen->refusals.push_back(why);
         if (!seen->deaf) self->quit();
       },
       [self, seen](begin_atom, const std::string& why) {
@@ -80,7 +86,7 @@ inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* see
 /// What became of a fake node's wish to join.
 struct JoinAnswer {
   std::optional<NodeId> place;
-  std::string why, fix;  ///< Of a refusal.
+  Error why;  ///< Of a refusal.
 };
 
 /// A fake node that asks for a place; what it is told after that goes to `seen[place]`.
@@ -93,10 +99,7 @@ inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
             answer->place = welcome.node;
             self->become(fake_node(self, &seen->at(welcome.node.index())));
           },
-          [answer](const caf::error& error) {
-            answer->why = error.context().get_as<std::string>(0);
-            answer->fix = error.context().get_as<std::string>(1);
-          });
+          [answer](const caf::error& error) { answer->why = refusal_in(error).value(); });
   return fake_node(self, &seen->at(0));  // It hears nothing before its welcome.
 }
 
@@ -107,7 +110,7 @@ struct SupervisorSeen {
   std::vector<TemplateSetPtr> templates;
   std::vector<Error> failures;
   NodeWelcome welcome;
-  std::optional<Error> refusal;                ///< Instead of the welcome: message and fix.
+  std::optional<Error> refusal;                ///< Instead of the welcome.
   std::function<void(const Error&)> on_fault;  ///< A node cannot go on.
   std::atomic<int> hellos = 0;
   std::atomic<int> readies = 0;
@@ -128,7 +131,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         seen->hello_ = hello;
         ++seen->hellos;
         if (!seen->refusal) return seen->welcome;
-        return caf::make_error(caf::sec::runtime_error, seen->refusal->message, seen->refusal->fix);
+        return refuse_with(*seen->refusal);
       },
       [seen](const NodeReady&) { ++seen->readies; },
       [seen](fetched_atom, NodeId, EpochNumber, double ms) {

@@ -226,7 +226,7 @@ class Head {
   SupervisorActor actor;
   std::optional<JobEnd> ended;
   TokenCount trained_tokens = 0;
-  std::string fix;              ///< Of the last refusal.
+  Error refusal;                ///< The last one.
   double profile_stage_ms = 0;  ///< What plans say of every stage; 0: nothing.
 
  private:
@@ -235,8 +235,8 @@ class Head {
     JoinAnswer& answer = *answers_.back();
     askers_.push_back(system.get().spawn(joining_node, actor, hello, &seen, &answer));
     system.run();
-    fix = answer.fix;
-    if (!answer.place) return answer.why;
+    refusal = answer.why;
+    if (!answer.place) return answer.why.message;
     nodes[answer.place->index()] = askers_.back();
     return std::to_string(answer.place->value);
   }

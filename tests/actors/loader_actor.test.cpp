@@ -27,6 +27,7 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [](const engine::BatchOrder&) {},
       [](collect_atom, Collection) {},
       [](stop_atom, const std::string&, std::int32_t) {},
+      [](stop_atom, const Error&) {},
       [](begin_atom, const std::string&) {},
       [](stop_atom, std::int32_t) {},
       [](join_atom, const caf::strong_actor_ptr&) {},

@@ -58,6 +58,7 @@ class Fixture {
   void stop(const std::string& why) {
     caf::anon_send(node_, stop_atom::value, why, why.empty() ? 0 : 1);
   }
+  void refuse(const Error& why) { caf::anon_send(node_, stop_atom::value, why); }
   void stop(std::int32_t signal) { caf::anon_send(node_, stop_atom::value, signal); }
   void lose_supervisor() { caf::anon_send_exit(supervisor_, caf::exit_reason::kill); }
 
@@ -143,9 +144,23 @@ TEST_CASE("a node that is refused says why and what to do", "[actors][errors]") 
   Fixture fixture(Error{Errc::unavailable, "the job is full", "", "raise cluster.nodes"});
   fixture.start();
   const JobEnd how = fixture.how_it_ended();
-  CHECK(how.exit_code == 1);
+  CHECK(how.exit_code == 2);
   CHECK(how.message ==
         "head:7000: the supervisor refused: the job is full\n  fix: raise cluster.nodes");
+}
+
+TEST_CASE("a node that is refused after its welcome says all of why, and ends with its exit code",
+          "[actors][errors]") {
+  Fixture fixture;
+  fixture.start();
+  fixture.wait_until_it_opens();
+  fixture.refuse({Errc::bad_data, "node 2 has other data", "data.sources", "give it the same"});
+  const JobEnd how = fixture.how_it_ended();
+  CHECK(how.exit_code == 3);
+  CHECK(how.message ==
+        "head:7000, data.sources: the supervisor refused: node 2 has other data\n"
+        "  fix: give it the same");
+  CHECK_FALSE(how.was_told);  // Which would be printed in one line.
 }
 
 }  // namespace

@@ -293,10 +293,12 @@ TEST_CASE("a node without state hears a head that was only silent", "[actors][ta
 
 TEST_CASE("a node that another head refuses ends and says why", "[actors][takeover]") {
   Waiting waiting(60);
-  waiting.second_.refusal = Error{Errc::unavailable, "the job goes on without it", "", "none"};
+  waiting.second_.refusal = Error{Errc::cancelled, "the job goes on without it", "", "start it"};
   waiting.lose_head();
   waiting.start_another();
-  CHECK(waiting.how_it_ended().message == "node 2 ends: the job goes on without it");
+  const JobEnd how = waiting.how_it_ended();
+  CHECK(how.message == "node 2 ends: the job goes on without it\n  fix: start it");
+  CHECK(how.exit_code == 1);
 }
 
 TEST_CASE("a node that the head of another run turns away looks on", "[actors][takeover]") {

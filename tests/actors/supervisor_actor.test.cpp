@@ -20,15 +20,19 @@ TEST_CASE("nodes get places in order, or those they ask for", "[actors]") {
   CHECK(head.join("a") == "0");
   CHECK(head.join("b", 2) == "2");
   CHECK(head.join("c") == "1");
-  CHECK(says(head.join("d", 2), "node 2 does not exist or has joined already"));
-  CHECK(says(head.join("d", 4), "node 4 does not exist"));
-  CHECK(says(head.fix, "take a free id below 4"));
+  CHECK(head.join("d", 2) == "node 2 has joined already");
+  CHECK(exit_code(head.refusal) == 1);  // It may be free soon.
+  CHECK(head.join("d", 4) == "node 4 does not exist");
+  CHECK(exit_code(head.refusal) == 2);
+  CHECK(head.refusal.where == "--node");
+  CHECK(says(head.refusal.fix, "take a free id below 4"));
   CHECK(says(head.join("d", -1, "1.0 (def)"),
              "it is build 1.0 (def) of troupe, the job runs 1.0 (abc)"));
-  CHECK(says(head.fix, "build the same sources on every machine"));
+  CHECK(exit_code(head.refusal) == 2);
+  CHECK(says(head.refusal.fix, "build the same sources on every machine"));
   CHECK(head.join("d") == "3");
   CHECK(head.join("e") == "all nodes that are not the head's own have joined already");
-  CHECK(says(head.fix, "cluster.nodes"));
+  CHECK(says(head.refusal.fix, "cluster.nodes"));
 }
 
 TEST_CASE("who joins by hand leaves the head's own nodes their places", "[actors]") {
@@ -45,8 +49,9 @@ TEST_CASE("nobody joins a job whose places are taken", "[actors][errors]") {
   Head head;
   head.start_training();
   CHECK(head.join("late") == "all nodes that are not the head's own have joined already");
-  CHECK(says(head.fix, "cluster.nodes"));
-  CHECK(head.join("late", 2) == "node 2 does not exist or has joined already");
+  CHECK(says(head.refusal.fix, "cluster.nodes"));
+  CHECK(exit_code(head.refusal) == 1);
+  CHECK(head.join("late", 2) == "node 2 has joined already");
 }
 
 TEST_CASE("a roll call names the node that did not come in time", "[actors][errors]") {

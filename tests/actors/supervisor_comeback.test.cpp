@@ -97,7 +97,7 @@ TEST_CASE("who joins while the job begins again is sent to the next head", "[act
   resumed.lose(1);
   REQUIRE_FALSE(head.ended);
   CHECK(head.join("late") == "the job begins again");
-  CHECK(head.fix.empty());
+  CHECK(head.refusal.fix.empty());
 }
 
 TEST_CASE("the event of a job that began again says why", "[actors][comeback]") {

@@ -178,7 +178,7 @@ TEST_CASE("nodes that still open their data hear why the job ends, and are waite
   CHECK_FALSE(head.ended);
   // Who asks now hears it too.
   CHECK(head.join("late") == "the job ends: " + why);
-  CHECK(says(head.fix, "start the job again"));
+  CHECK(says(head.refusal.fix, "start the job again"));
   caf::anon_send_exit(head.nodes[2], caf::exit_reason::user_shutdown);
   head.system.run();
   REQUIRE(head.ended);

@@ -144,7 +144,7 @@ TEST_CASE("nodes of another run are turned away until their head comes", "[actor
   Head& head = taking.head;
   CHECK(head.join_with(taking.at_step(0, 4), "1.0 (abc)", "77") ==
         "it waits for the head of another run");
-  CHECK(head.fix.empty());  // It looks on.
+  CHECK(head.refusal.fix.empty());  // It looks on.
   for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
   taking.pass(1s);
   CHECK(taking.opened.size() == 1);
@@ -159,7 +159,7 @@ TEST_CASE("a head that was only stopped turns away nodes that obeyed a newer one
   head.bring_up(2);  // It trains, and would tell others of the run that it goes on without them.
   CHECK(head.join_with(taking.at_step(0, 5), "1.0 (abc)", "5f0c", 3) ==
         "it obeyed a newer head of this run");
-  CHECK(head.fix.empty());  // It looks on.
+  CHECK(head.refusal.fix.empty());  // It looks on.
   CHECK(says(head.join_with(taking.at_step(0, 5)), "goes on without it"));
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("a head of another build leaves nodes their state", "[actors][takeover
   Head& head = taking.head;
   head.join_with(taking.at_step(1, 4));
   head.join_with(taking.at_step(0, 4), "0.9");
-  CHECK(head.fix.empty());
+  CHECK(head.refusal.fix.empty());
   REQUIRE(head.ended.has_value());
   CHECK(says(head.ended->message, "state of step 4, and are build 0.9 of troupe; this is 1.0"));
   CHECK(taking.opened.empty());
@@ -183,7 +183,7 @@ TEST_CASE("a head with another build of a plug-in leaves nodes their state", "[a
   holding.ready.plugins = {{"mine.so", 2}};
   SECTION("which it would go on with") {
     head.join_with(std::move(holding));
-    CHECK(head.fix.empty());
+    CHECK(head.refusal.fix.empty());
     REQUIRE(head.ended.has_value());
     CHECK(says(head.ended->message,
                "state of step 4, and host (pid 100) has another build of plug-in mine.so"));
@@ -202,7 +202,7 @@ TEST_CASE("a node whose last connection still counts comes again", "[actors][tak
   Head& head = taking.head;
   head.join_with(taking.at_step(1, 4));
   CHECK(says(head.join_with(taking.at_step(1, 4)), "last connection is not noticed yet"));
-  CHECK(head.fix.empty());
+  CHECK(head.refusal.fix.empty());
   head.leave({1});
   CHECK(head.join_with(taking.at_step(1, 4)) == "1");
 }

@@ -179,34 +179,6 @@ TEST_CASE("what happens to a node that is not ready yet is no loss", "[actors][m
   CHECK(head.join("a third") == "1");
 }
 
-TEST_CASE("a node with another build of a plug-in ends the job before it starts",
-          "[actors][members][errors]") {
-  Head head;
-  head.resources.plugins = {{"mine.so", 0x0123'4567'89ab'cdef}};
-  for (const char* host : {"zero", "one", "two", "three"}) head.join(host);
-  head.ready(0, {60, 7}, {{"copy.so", 0x0123'4567'89ab'cdef}});
-  head.ready(1);  // None: what it cannot do without, it asks for itself.
-  CHECK_FALSE(head.ended);
-  head.ready(2, {61, 7}, {{"mine.so", 0xfedc'ba98'7654'3210}});  // With a format that reads more.
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == 2);
-  CHECK(says(head.ended->message,
-             "node 2 (two, pid 102) has another build of plug-in mine.so: its hash is fedcba98, "
-             "the head's 01234567"));
-  CHECK(says(head.ended->message, "copy one build to every machine"));
-}
-
-TEST_CASE("a node that lacks a kind of stage ends the job before it starts",
-          "[actors][members][errors]") {
-  Head head;
-  head.resources.stage_kinds = {"sentry"};
-  head.join("zero");
-  head.ready(0);
-  REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == 2);
-  CHECK(says(head.ended->message, "node 0 (zero, pid 100) has no stage kind 'sentry'"));
-}
-
 TEST_CASE("a node that is drained gives its state away and ends well", "[actors][members]") {
   Members members;
   Head& head = members.head;

@@ -274,6 +274,8 @@ def a_node_with_another_build_of_it_is_refused(bench):
         said = node.communicate(timeout=WITHIN_S)[1]
         expect(job.process.wait(WITHIN_S) == 2, f"exit {job.process.returncode} instead of 2\n{said}")
     expect(f"has another build of plug-in {bench.library_name}: its hash is " in said and ", the head's " in said, said)
+    expect("plugins.libraries: the supervisor refused: " in said and "\n  fix: copy one build to every machine" in said, said)
+    expect(node.returncode == 2, f"the node: exit {node.returncode} instead of 2\n{said}")
     expect(not read_lines_so_far(bench.folder / "other-build" / "metrics.jsonl"), "a step was trained")
 
 

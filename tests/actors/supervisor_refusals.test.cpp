@@ -1,0 +1,66 @@
+#include "actors/supervisor/supervisor_members.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+
+#include "tests/actors/members_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+TEST_CASE("a node with another build of a plug-in ends the job before it starts",
+          "[actors][members][errors]") {
+  Head head;
+  head.resources.plugins = {{"mine.so", 0x0123'4567'89ab'cdef}};
+  for (const char* host : {"zero", "one", "two", "three"}) head.join(host);
+  head.ready(0, {60, 7}, {{"copy.so", 0x0123'4567'89ab'cdef}});
+  head.ready(1);  // None: what it cannot do without, it asks for itself.
+  CHECK_FALSE(head.ended);
+  head.ready(2, {61, 7}, {{"mine.so", 0xfedc'ba98'7654'3210}});  // With a format that reads more.
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 2);
+  CHECK(says(head.ended->message,
+             "node 2 (two, pid 102) has another build of plug-in mine.so: its hash is fedcba98, "
+             "the head's 01234567"));
+  CHECK(says(head.ended->message, "copy one build to every machine"));
+  REQUIRE(head.seen[2].refusals.size() == 1);  // It prints all of that, the others one line.
+  CHECK(to_string(head.seen[2].refusals[0]) == head.ended->message);
+  CHECK(head.seen[1].refusals.empty());
+  CHECK((head.seen[1].stops == std::vector<std::string>{head.ended->message}));
+}
+
+TEST_CASE("a node that lacks a kind of stage ends the job before it starts",
+          "[actors][members][errors]") {
+  Head head;
+  head.resources.stage_kinds = {"sentry"};
+  head.join("zero");
+  head.ready(0);
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 2);
+  CHECK(says(head.ended->message, "node 0 (zero, pid 100) has no stage kind 'sentry'"));
+}
+
+TEST_CASE("a newcomer that does not fit hears why, with the fix and its exit code",
+          "[actors][members][errors]") {
+  const bool has_other_data = GENERATE(true, false);
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.join("another");
+  const std::size_t stops = head.seen[1].stops.size();
+  if (has_other_data)
+    head.ready(1, {61, 7});
+  else
+    head.ready(1, {60, 7}, {{"mine.so", 1}});
+  REQUIRE(head.seen[1].refusals.size() == 1);
+  const Error& why = head.seen[1].refusals[0];
+  CHECK(exit_code(why) == (has_other_data ? 3 : 2));
+  CHECK(says(why.message, has_other_data ? "has other data" : "has plug-in mine.so"));
+  CHECK(says(why.fix, has_other_data ? "give every node the same" : "the same plug-ins"));
+  CHECK(head.seen[1].stops.size() == stops);  // It has ended by then.
+  CHECK_FALSE(head.ended);
+}
+
+}  // namespace
+}  // namespace troupe::actors
