@@ -27,6 +27,7 @@
 #include "app/commands.hpp"
 #include "app/head_places.hpp"
 #include "app/keys.hpp"
+#include "app/own_code.hpp"
 #include "app/signals.hpp"
 #include "app/spawn.hpp"
 #include "app/stalled_read.hpp"
@@ -120,7 +121,9 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   resources.transport = std::move(transport).value();
   auto ready = introduce(welcome.node, *resources.transport,
                          engine::identify(*resources.dataset, resources.setup.data.seed));
-  ready.plugins = engine::identify_plugins();
+  auto code = own_code();
+  if (!code.ok()) return std::move(code).error();
+  ready.plugins = std::move(code).value();
   ready.stage_kinds = engine::stage_kind_names();
   return ready;
 }

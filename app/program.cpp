@@ -11,6 +11,7 @@
 #include "app/crash.hpp"
 #include "app/descriptors.hpp"
 #include "app/near_miss.hpp"
+#include "app/own_code.hpp"
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "runtime/vocabulary/first_line.hpp"
@@ -85,6 +86,7 @@ namespace troupe {
 int run_program(int count, char** words, const std::function<Status()>& register_own) {
   app::make_room_for_descriptors();
   app::report_crashes();
+  if (register_own) app::note_own_program();
   try {
     const Status registered = register_own ? register_own() : Done{};
     return registered.ok() ? app::run(count, words) : app::report(registered.error());

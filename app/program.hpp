@@ -6,7 +6,8 @@
 // `register_own` adds model families, policies, schedules, formats of data, observers or stages, as
 // the function that a plug-in names does (runtime/plugins/entry_point.hpp). Linked with
 // `troupe::engine` of the installed CMake package; what holds for plug-ins holds for it, except
-// that the linker, and not the program, sees whether both were made for each other.
+// that the linker, and not the program, sees whether both were made for each other. All processes
+// of a job run copies of its one file: a node of another build is refused, by a hash of it.
 
 #pragma once
 

@@ -18,6 +18,7 @@
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "app/control_file.hpp"
 #include "app/local_nodes.hpp"
+#include "app/own_code.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
@@ -182,6 +183,8 @@ std::vector<std::string> words_to_begin_again(const std::filesystem::path& run_d
 }  // namespace
 
 int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard) {
+  auto code = own_code();
+  if (!code.ok()) return report(code.error());
   const job::Job job = opened.setup.job;
   const std::filesystem::path& run_dir = job.job.run_dir;
   observe::Console console(observe::detect_console(1));
@@ -219,7 +222,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.samples = opened.samples;
   resources.tries = opened.tries;
   resources.data = opened.data;
-  resources.plugins = engine::identify_plugins();
+  resources.plugins = std::move(code).value();
   resources.stage_kinds = engine::stage_kind_names();
   resources.console = &console;
   resources.transport = std::move(doors.transport);

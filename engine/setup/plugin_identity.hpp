@@ -1,9 +1,11 @@
-// Whether two processes have loaded the same builds of plug-ins. Every node loads its own copy, and
-// replicas that run different code would train different values without a word.
+// Whether two processes run the same builds of a user's code: plug-ins that they have loaded, and
+// programs of the user's own (app/program.hpp). Every node runs its own copy, and replicas that run
+// different code would train different values without a word. Of `troupe` itself its commit speaks.
 
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,15 +14,16 @@
 
 namespace troupe::engine {
 
-/// A plug-in as a process has loaded it.
+/// A plug-in as a process has loaded it, or a program of the user's own that it runs.
 struct PluginIdentity {
-  std::string name;        ///< Of its file, without folders: for who reads of it.
-  std::uint64_t hash = 0;  ///< Of all bytes of its file.
+  std::string name;         ///< Of its file, without folders: for who reads of it.
+  std::uint64_t hash = 0;   ///< Of all bytes of its file.
+  bool is_program = false;  ///< At most one of a process.
 
   friend bool operator==(const PluginIdentity&, const PluginIdentity&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, PluginIdentity& x) {
-    return f(x.name, x.hash);
+    return f(x.name, x.hash, x.is_program);
   }
 };
 
@@ -28,12 +31,18 @@ struct PluginIdentity {
 /// linear in their bytes.
 std::vector<PluginIdentity> identify_plugins();
 
+/// The user's own program that this process runs, from its file; cost as above. A link is followed
+/// for the name.
+///
+/// Errors: io_failed: the file cannot be read.
+Result<PluginIdentity> identify_program(const std::filesystem::path& file);
+
 /// One that `there` has not loaded is no difference: families and formats a node asks for itself,
 /// and see `same_stage_kinds`. Names of files may differ.
 ///
-/// Errors: invalid_argument: `there` has loaded what `here` has not; names the plug-in and, where
-/// `here` has one of that name, the first half of both hashes. `who`: a node, as the message calls
-/// it.
+/// Errors: invalid_argument: `there` has loaded what `here` has not, or is a program that `here` is
+/// not; names the plug-in and, where `here` has one of that name, the first half of both hashes; of
+/// a program whatever that of `here` is called. `who`: a node, as the message calls it.
 Status same_plugins(std::span<const PluginIdentity> here, std::span<const PluginIdentity> there,
                     const std::string& who);
 

@@ -7,15 +7,17 @@ example linked in; trained, killed and started again like `troupe` itself.
 Of the examples that are plug-ins each commit draws two (tests/support/drawn_cases.py); `scripts/test --thorough` runs all.
 """
 
+import shutil
 import subprocess
 import sys
 
 from observer_plugins import ObserverBench
 from own_losses import Mixture
-from plugins import ROOT, Bench, main, ran
+from plugins import ROOT, WITHIN_S, Bench, main, ran, rebuilt
 from policy_plugins import PolicyBench
 from teacher_plugins import Distill
 from tests.support.drawn_cases import drawn_here
+from tests.support.recorded_runs import read_lines_so_far
 from tests.support.run_cases import expect
 
 EXAMPLE = ROOT / "examples" / "weaver"
@@ -106,6 +108,21 @@ def the_installed_program_does_not_know_what_another_one_registers(bench):
     expect(done.returncode == 2 and "'weaver' is not one of" in done.stderr, f"exit {done.returncode}: {done.stderr}")
 
 
+def a_node_of_another_build_of_it_is_refused_and_a_copy_of_it_is_not(bench):
+    """Replicas that ran different code would train different values, and the engine's commit is the same."""
+    copied = shutil.copy(bench.binary, bench.binary.with_name("copied"))
+    with bench.head_of_two("copies", bench.job("copies")) as (job, join):
+        nodes = [join(program=copied) for _ in range(2)]
+        expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}\n{nodes[0].stderr.read()[-800:]}")
+    with bench.head_of_two("other-build", bench.job("other-build")) as (job, join):
+        node = join(program=rebuilt(bench.binary))
+        said = node.communicate(timeout=WITHIN_S)[1]
+        expect(job.process.wait(WITHIN_S) == 2 and node.returncode == 2, f"exit {job.process.returncode}, {node.returncode}\n{said}")
+    expect("is another build of the program: weaver-rebuilt (hash " in said and ", the head weaver (hash " in said, said)
+    expect("\n  fix: copy one build of the program to every machine" in said, said)
+    expect(not read_lines_so_far(bench.folder / "other-build" / "metrics.jsonl"), "a step was trained")
+
+
 def examples_that_are_linked_in_survive_on_stages_and_on_replicas_with_deferral(bench):
     """A killed node and a resumed checkpoint in between, and equal to the program's own --reference. The policy of the example defers nothing by itself."""
     for name in drawn_here(EXAMPLES, DRAWN):
@@ -125,6 +142,7 @@ def a_program_that_cannot_register_says_why_and_runs_nothing(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference,
          a_new_program_passes_its_own_test_under_its_own_name, the_installed_program_does_not_know_what_another_one_registers,
+         a_node_of_another_build_of_it_is_refused_and_a_copy_of_it_is_not,
          examples_that_are_linked_in_survive_on_stages_and_on_replicas_with_deferral, a_program_that_cannot_register_says_why_and_runs_nothing]
 
 

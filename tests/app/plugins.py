@@ -31,6 +31,15 @@ THREE_TO_TWO = by_replicas(('"vision","audio"', *['{node=N,vision="all",audio="a
                            ('"llm"', *['{node=N,llm="all"}'] * 2))
 
 
+def rebuilt(program):
+    """A program beside this one that does the same, with other bytes in its file."""
+    other = program.with_name(f"{program.name}-rebuilt")
+    shutil.copy(program, other)
+    with open(other, "ab") as file:
+        file.write(b"another build")
+    return other
+
+
 def ran(command, **options):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
     expect(done.returncode == 0, f"{command[:3]}: exit {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
@@ -119,19 +128,25 @@ class Bench:
         here = self.folder / f"library-of-{name}"
         here.mkdir()
         shutil.copy(self.library, here)
-        run, nodes = self.folder / name, []
         words = [word for word in self.job(name) if not word.startswith("plugins.")]
         library = here / self.library_name
-        with Running([*words, f'plugins.libraries=["{library}"]', "cluster.nodes=2", "cluster.local_nodes=0"], run) as job:
+        with self.head_of_two(name, [*words, f'plugins.libraries=["{library}"]']) as (job, join):
+            library.unlink()
+            yield job, join
+
+    @contextlib.contextmanager
+    def head_of_two(self, name, command):
+        """The same of any training: `join` may start another program as a node."""
+        run, nodes = self.folder / name, []
+        with Running([*command, "cluster.nodes=2", "cluster.local_nodes=0"], run) as job:
             deadline = time.monotonic() + WITHIN_S
             while not (run / "control").exists():
                 expect(job.process.poll() is None and time.monotonic() < deadline, "the head does not begin")
                 time.sleep(0.05)
-            library.unlink()
             door = json.loads((run / "control").read_text())
 
-            def join(*flags):
-                nodes.append(subprocess.Popen([str(self.binary), "node", "--join", door["local"], *map(str, flags)], text=True,
+            def join(*flags, program=self.binary):
+                nodes.append(subprocess.Popen([str(program), "node", "--join", door["local"], *map(str, flags)], text=True,
                                               env={**os.environ, "TROUPE_KEY": door["key"]}, stdout=subprocess.DEVNULL,
                                               stderr=subprocess.PIPE))
                 return nodes[-1]
@@ -257,20 +272,21 @@ def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
 
 
 def a_node_finds_its_library_where_its_own_job_says(bench):
+    """And is `troupe` as another machine built it from the same commit."""
     with bench.waiting_for_nodes("by-hand") as (job, join):
         own = bench.node_job("own", bench.library)
-        nodes = [join("--job", own) for _ in range(2)]
-        expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}\n{nodes[0].stderr.read()[-800:]}")
+        nodes = [join("--job", own), join("--job", own, program=rebuilt(bench.binary))]
+        expect(job.process.wait(WITHIN_S) == 0, f"exit {job.process.returncode}\n{nodes[1].stderr.read()[-800:]}")
     bench.equal(bench.reference(), "by-hand")
 
 
 def a_node_with_another_build_of_it_is_refused(bench):
     """Replicas that ran different code would train different values, and nothing else tells."""
-    rebuilt = bench.folder / "rebuilt" / bench.library_name
-    rebuilt.parent.mkdir()
-    rebuilt.write_bytes(bench.library.read_bytes() + b"another build")
+    other = bench.folder / "rebuilt" / bench.library_name
+    other.parent.mkdir()
+    other.write_bytes(bench.library.read_bytes() + b"another build")
     with bench.waiting_for_nodes("other-build") as (job, join):
-        node = join("--job", bench.node_job("rebuilt", rebuilt))
+        node = join("--job", bench.node_job("rebuilt", other))
         said = node.communicate(timeout=WITHIN_S)[1]
         expect(job.process.wait(WITHIN_S) == 2, f"exit {job.process.returncode} instead of 2\n{said}")
     expect(f"has another build of plug-in {bench.library_name}: its hash is " in said and ", the head's " in said, said)

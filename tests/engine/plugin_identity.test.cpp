@@ -57,6 +57,42 @@ TEST_CASE("a plug-in that the head has not loaded is named", "[engine][errors]")
         "node 2 has plug-in c.so (hash 00000000), which the head has not loaded");
 }
 
+TEST_CASE("a program of the user's own is known by what its file holds", "[engine][errors]") {
+  const data::TempFolder folder;
+  folder.write("own", "one build");
+  const auto link = folder.path() / "exe";
+  std::filesystem::create_symlink(folder.path() / "own", link);
+  const auto hash = state::hash_bytes(std::as_bytes(std::span(std::string_view("one build"))));
+  for (const auto& file : {folder.path() / "own", link}) {
+    const auto program = identify_program(file);
+    REQUIRE(program.ok());
+    CHECK(program.value() == PluginIdentity{"own", hash, true});
+  }
+  CHECK(identify_program(folder.path() / "gone").error().code == Errc::io_failed);
+}
+
+TEST_CASE("another build of the program is refused, the same one under any name is not",
+          "[engine][errors]") {
+  const Plugins own{{"a.so", 1}, {"own", 0x0000'00ab'0000'0000, true}};
+  CHECK(same_plugins(own, Plugins{{"copy", 0x0000'00ab'0000'0000, true}}, "node 1").ok());
+  CHECK(same_plugins({}, {}, "node 1").ok());   // troupe, wherever it was built.
+  CHECK(same_plugins(own, {}, "node 1").ok());  // What it lacks of the job it names itself.
+
+  const auto other = same_plugins(own, Plugins{{"mine", 0xffff'ffff'0000'0001, true}}, "node 1");
+  REQUIRE_FALSE(other.ok());
+  CHECK(other.error().message ==
+        "node 1 is another build of the program: mine (hash ffffffff), the head own (hash "
+        "000000ab)");
+  CHECK(other.error().fix.starts_with("copy one build of the program to every machine"));
+  CHECK(exit_code(other.error()) == 2);
+
+  const auto stock = same_plugins({}, Plugins{{"mine", 0xffff'ffff'0000'0001, true}}, "node 1");
+  REQUIRE_FALSE(stock.ok());
+  CHECK(stock.error().message ==
+        "node 1 is a program of its own, mine (hash ffffffff), and the head is troupe itself");
+  CHECK(stock.error().fix.find("copies of one file") != std::string::npos);
+}
+
 TEST_CASE("a kind of stage that a node lacks is named, one that it has besides is not",
           "[engine][errors]") {
   const std::vector<std::string> here{"sentry", "frugal"};
