@@ -29,7 +29,7 @@ void failed(Self self, const Error& error) {
 }
 
 /// Notices a file that cannot be read or a format that does not return, also while the data are
-/// opened: the supervisor, which gives that `cluster.join_timeout_s`, could not name it.
+/// opened: the supervisor, which gives that `cluster.open_timeout_s`, could not name it.
 void watch_reads(Self self, Time now) {
   auto& state = self->state;
   auto fine = state.reads.pass(now, state.welcome->read_timeout_s, files::oldest_read());

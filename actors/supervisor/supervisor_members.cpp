@@ -165,9 +165,15 @@ void newcomer_lost(Self self, NodeId id, const std::string& why) {
 void watch_newcomers(Self self) {
   auto& state = self->state;
   if (state.job.phase() == Phase::joining || state.job.phase() == Phase::gathering) return;
-  const double timeout_s = state.resources->setup.job.cluster.join_timeout_s;
-  for (const NodeId node : state.job.members.late(now(self), seconds(timeout_s)))
-    newcomer_lost(self, node, "it was not ready within cluster.join_timeout_s");
+  const double timeout_s = state.resources->setup.job.cluster.open_timeout_s;
+  for (const NodeId node : state.job.members.late(now(self), seconds(timeout_s))) {
+    const std::string why =
+        "it has not opened its data and devices within " + seconds_text(timeout_s);
+    send_away(self, node,
+              {Errc::timed_out, why, "cluster.open_timeout_s",
+               "look at the load and the disks of this machine, or raise cluster.open_timeout_s"});
+    newcomer_lost(self, node, why + " (cluster.open_timeout_s)");
+  }
 }
 
 namespace {

@@ -24,7 +24,8 @@ void node_ready(SupervisorSelf self, const NodeReady& ready);
 /// A node that was welcomed to a running job did not come that far: it is no loss.
 void newcomer_lost(SupervisorSelf self, NodeId node, const std::string& why);
 
-/// Lets go of nodes that were welcomed to a running job and do not get ready in time.
+/// Lets go of nodes that were welcomed to a running job and do not get ready within
+/// `cluster.open_timeout_s`.
 void watch_newcomers(SupervisorSelf self);
 
 /// This node shall leave before the next step. Errors: infeasible, not_found: it cannot.

@@ -47,6 +47,10 @@ std::string in_seconds(double seconds) { return std::to_string(std::lround(secon
 
 }  // namespace
 
+std::string still_opening(const Membership& members) {
+  return names(members, Member::Phase::joined);
+}
+
 std::string roll_call(const Membership& members) {
   using Phase = Member::Phase;
   std::string text =
@@ -54,7 +58,7 @@ std::string roll_call(const Membership& members) {
       " of " + std::to_string(members.size()) + " nodes joined";
   for (const auto& [label, list] :
        {std::pair{"here", names(members, takes_part)},
-        std::pair{"still opening data and devices", names(members, Phase::joined)},
+        std::pair{"still opening data and devices", still_opening(members)},
         std::pair{"lost", names(members, Phase::gone)},
         std::pair{"missing", names(members, Phase::missing)}})
     if (!list.empty()) text += std::string("; ") + label + ": " + list;
@@ -68,9 +72,10 @@ Error late_error(const Membership& members, const std::string& listen, const std
                                     : join_command(listen, key_file) + "`") +
                     ", check that they reach this address, or ";
   if (all_local && listen.empty()) fix = "give this machine more time to start its nodes: ";
-  if (std::ranges::all_of(members.all(), actors::is_there))
-    fix = "look at the load and the disks of the nodes that are not ready, or ";
-  return {Errc::timed_out, roll_call(members), listen, fix + "raise cluster.join_timeout_s"};
+  const bool all_came = std::ranges::all_of(members.all(), actors::is_there);
+  if (all_came) fix = "look at the load and the disks of the nodes that are not ready, or ";
+  return {Errc::timed_out, roll_call(members), listen,
+          fix + (all_came ? "raise cluster.open_timeout_s" : "raise cluster.join_timeout_s")};
 }
 
 Error slow_set_up(const SupervisorState& state, const std::vector<NodeId>& late, Time now) {

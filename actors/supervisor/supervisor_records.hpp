@@ -16,6 +16,9 @@ std::string describe(const Membership& members, NodeId node);
 /// all come in time.
 std::string roll_call(const Membership& members);
 
+/// Nodes that have a place and open what they work with; empty: none does.
+std::string still_opening(const Membership& members);
+
 /// Why joining took too long, with the roll call. `listen`: where nodes of other machines join;
 /// empty where the system chose the port. `all_local`: the head started every node itself.
 /// `listen`: where they join; `key_file`: the job's own.

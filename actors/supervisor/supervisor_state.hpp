@@ -95,8 +95,9 @@ struct SupervisorState {
   std::optional<HandLayout> asked_layout;  ///< From the next step on.
   PlannedBatchPtr newest_batch;            ///< Of those with samples.
   Saves saves;
-  Stopping stopping;          ///< Where the job stops.
-  bool is_announced = false;  ///< That it goes on.
+  Stopping stopping;             ///< Where the job stops.
+  bool is_announced = false;     ///< That it goes on.
+  bool is_opening_told = false;  ///< That it waits for nodes which open their data.
   LayoutChange change;
   TemplateSetPtr templates =
       std::make_shared<const scheduler::TemplateSet>();  ///< For losses and joins; none at first.

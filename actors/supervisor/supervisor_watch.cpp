@@ -1,6 +1,7 @@
 #include "actors/supervisor/supervisor_watch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_gather.hpp"
@@ -21,6 +22,23 @@ using Phase = JobPhase;
 /// Exit code of a job with too few nodes that has nothing to resume from.
 constexpr std::int32_t kTooFew = 1;
 
+/// Whether all have come in time and those that are not ready may still open their data: a large
+/// data set is no node that does not come, and each has a time of its own for it.
+bool may_still_open(Self self) {
+  auto& state = self->state;
+  const Membership& members = state.job.members;
+  const double timeout_s = state.resources->setup.job.cluster.open_timeout_s;
+  if (!std::ranges::all_of(members.all(), is_there)) return false;
+  if (!members.late(now(self), seconds(timeout_s)).empty()) return false;
+  if (!std::exchange(state.is_opening_told, true))
+    state.resources->logger.info(
+        "all nodes joined; the job waits for those that still open data "
+        "and devices: " +
+        still_opening(members) + "; each has " + seconds_text(timeout_s) +
+        " (cluster.open_timeout_s)");
+  return true;
+}
+
 void check_deadline(Self self) {
   auto& state = self->state;
   const job::Cluster& cluster = state.resources->setup.job.cluster;
@@ -28,6 +46,7 @@ void check_deadline(Self self) {
   if (state.job.phase() == Phase::joining) {
     const auto there = static_cast<std::int32_t>(state.job.members.present().size());
     if (cluster.min_nodes > 0 && there >= cluster.min_nodes) return begin_job(self);
+    if (may_still_open(self)) return;
     fail(self, late_error(state.job.members, state.resources->listen, cluster.key.string(),
                           cluster.local_nodes == cluster.nodes));
   }

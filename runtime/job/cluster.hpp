@@ -34,6 +34,8 @@ struct Cluster {
                                         ///< "auto": chosen before the job is planned.
   double sum_timeout_s = 120;           ///< A call to NCCL that takes longer hangs.
   double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
+  double open_timeout_s = 600;          ///< Of a node, from its place in the job on, until it has
+                                        ///< opened its data and devices.
   double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.
   double heartbeat_timeout_s = 3;       ///< Silence after which a node, or the head, is lost.
   double head_timeout_s = 0;            ///< Nodes that lost the head keep their state so long for

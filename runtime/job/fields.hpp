@@ -115,6 +115,7 @@ void describe_cluster(V& v, S& x, const std::vector<std::string>& devices) {
   v.word("sums", x.sums, kSums);
   v.number("sum_timeout_s", x.sum_timeout_s, kSeconds);
   v.number("join_timeout_s", x.join_timeout_s, kSeconds);
+  v.number("open_timeout_s", x.open_timeout_s, kSeconds);
   v.number("heartbeat_interval_s", x.heartbeat_interval_s, kSeconds);
   v.number("heartbeat_timeout_s", x.heartbeat_timeout_s, kSeconds);
   v.number("head_timeout_s", x.head_timeout_s, {0, kSeconds.max});

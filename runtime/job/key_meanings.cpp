@@ -203,6 +203,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"cluster.join_timeout_s",
      "Until all nodes are there; again until all are set up in a layout: a node that alone keeps "
      "it from coming up is lost then."},
+    {"cluster.open_timeout_s",
+     "How long a node that has joined may take to open its data and devices; a job that has not "
+     "begun waits as long for it."},
     {"cluster.heartbeat_interval_s", "Between two signs of life of a node, or of the head."},
     {"cluster.heartbeat_timeout_s", "Silence after which a node, or the head, counts as lost."},
     {"cluster.head_timeout_s",

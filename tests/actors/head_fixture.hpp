@@ -37,8 +37,8 @@ inline void one_pipeline(job::Job& job) {
 }
 
 /// A supervisor between four fake nodes (one device each), a fake scheduler, recorder and keeper.
-/// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join, and may
-/// be silent for long.
+/// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join, two
+/// to open their data, and may be silent for long.
 class Head {
  public:
   explicit Head(std::int64_t steps = 2, const std::function<void(job::Job&)>& edit = {},
@@ -47,7 +47,7 @@ class Head {
     job.train.duration = {job::DurationUnit::steps, steps};
     job.train.max_nonfinite_in_a_row = 2;
     job.optimizer.lr = job.optimizer.min_lr = 0.5;
-    job.cluster.join_timeout_s = 2;
+    job.cluster.join_timeout_s = job.cluster.open_timeout_s = 2;
     job.cluster.local_nodes = 0;
     job.cluster.heartbeat_timeout_s = 100;
     if (edit) edit(job);

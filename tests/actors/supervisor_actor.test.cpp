@@ -94,6 +94,7 @@ TEST_CASE("a roll call tells nodes that are not ready from those that joined", "
     CHECK(says(head.ended->message, "2 of 4 nodes joined"));
     CHECK_FALSE(says(head.ended->message, "missing"));
     CHECK(says(head.ended->message, "load and the disks of the nodes that are not ready"));
+    CHECK(says(head.ended->message, "raise cluster.open_timeout_s"));
   }
 }
 

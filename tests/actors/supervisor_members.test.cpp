@@ -155,7 +155,7 @@ TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][mem
 
 // Window: a node that is not ready yet
 TEST_CASE("what happens to a node that is not ready yet is no loss", "[actors][members][errors]") {
-  Members members([](job::Job& job) { job.cluster.join_timeout_s = 5; });
+  Members members([](job::Job& job) { job.cluster.open_timeout_s = 5; });
   Head& head = members.head;
   head.plan(0);
   members.lose(1);
@@ -172,7 +172,12 @@ TEST_CASE("what happens to a node that is not ready yet is no loss", "[actors][m
   }
   SECTION("it has other data") { head.ready(1, {61, 7}); }
   SECTION("it has another plug-in") { head.ready(1, {60, 7}, {{"mine.so", 1}}); }
-  SECTION("it takes too long") { head.pass(6s, {0, 1, 2, 3}); }
+  SECTION("it takes too long") {
+    head.pass(3s, {0, 1, 2, 3});
+    CHECK(head.seen[1].refusals.empty());
+    head.pass(3s, {0, 1, 2, 3});
+    CHECK(says(head.seen[1].refusals.at(0).fix, "raise cluster.open_timeout_s"));
+  }
   CHECK_FALSE(head.ended);
   CHECK(says(members.log(), "did not join"));
   CHECK(head.seen[0].configurations.size() == 2);

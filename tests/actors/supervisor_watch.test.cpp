@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "runtime/files/read_stream.hpp"
 #include "tests/actors/head_fixture.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 
@@ -46,6 +47,39 @@ TEST_CASE("a node that falls silent is lost, and nobody waits for it", "[actors]
   CHECK((head.ended->left == std::vector{NodeId{2}}));
   for (const std::size_t id : {0u, 1u, 3u}) CHECK(head.seen[id].stops.size() == 1);
   CHECK(head.seen[2].stops.empty());
+}
+
+TEST_CASE("who has come in time has a time of its own to open its data", "[actors][errors]") {
+  const data::TempFolder folder;
+  Head head(2, [](job::Job& job) { job.cluster.open_timeout_s = 10; });
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, folder.path() / "log"})
+          .value();
+  for (int i = 0; i < 4; ++i) head.join("host");
+  for (const std::size_t id : {0u, 1u, 3u}) head.ready(id);
+  head.system.pass(1900ms);
+  CHECK_FALSE(says(files::read_whole(folder.path() / "log").value(), "still open"));
+  head.system.pass(6s);
+  CHECK_FALSE(head.ended);
+  CHECK(says(files::read_whole(folder.path() / "log").value(),
+             "the job waits for those that still open data and devices: node 2 (host, pid 102); "
+             "each has 10 s (cluster.open_timeout_s)"));
+  SECTION("it begins with the last one") {
+    head.ready(2);
+    CHECK(head.seen[2].configurations.size() == 1);
+  }
+  SECTION("it ends after that") {
+    head.system.pass(3s);
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    CHECK(says(head.ended->message, "still opening data and devices: node 2 (host, pid 102)"));
+  }
+  SECTION("a place that is free again is late") {
+    caf::anon_send_exit(head.nodes[3], caf::exit_reason::kill);
+    head.system.pass(800ms);
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "lost: node 3 (host, pid 103)"));
+  }
 }
 
 TEST_CASE("a node that falls silent while it opens its data is lost", "[actors][errors]") {
