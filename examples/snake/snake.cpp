@@ -1,9 +1,11 @@
 // A microbatch policy: samples are dealt to the microbatches forth and back, the heaviest first, so
-// that who gets the heaviest of one round gets the lightest of the next.
+// that who gets the heaviest of one round gets the lightest of the next. Where the llm's shares
+// are uneven all the same, samples wait for its next microbatch (deferral).
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <vector>
 
 #include "runtime/plugins/entry_point.hpp"
 #include "runtime/policies/registry.hpp"
@@ -12,6 +14,26 @@ namespace {
 
 using namespace troupe;
 using namespace troupe::policies;
+
+using Group = std::vector<std::int32_t>;
+
+/// Of two microbatches in a row the first one's lightest sample runs with the second in the llm,
+/// where that makes the larger of both smaller. The encoder's rows of it are held so long.
+void defer(std::vector<Group>& llm, std::span<const Workload> workloads) {
+  const auto llm_ms = [&](std::int32_t sample) { return workloads[std::size_t(sample)].llm_ms; };
+  const auto load_ms = [&](const Group& group) {
+    double sum = 0;
+    for (const std::int32_t sample : group) sum += llm_ms(sample);
+    return sum;
+  };
+  for (std::size_t m = 0; m + 1 < llm.size(); ++m) {
+    if (llm[m].size() < 2) continue;  // Nothing would be left.
+    const auto lightest = std::ranges::min_element(llm[m], {}, llm_ms);
+    if (load_ms(llm[m + 1]) + llm_ms(*lightest) >= load_ms(llm[m])) continue;
+    llm[m + 1].push_back(*lightest);
+    llm[m].erase(lightest);
+  }
+}
 
 Result<MicrobatchPlan> plan(std::span<const Workload> workloads, const PolicyOptions& options) {
   std::vector<std::int32_t> order(workloads.size());
@@ -27,7 +49,8 @@ Result<MicrobatchPlan> plan(std::span<const Workload> workloads, const PolicyOpt
     const auto round = i / made.llm.size(), place = i % made.llm.size();
     made.llm[round % 2 == 0 ? place : made.llm.size() - 1 - place].push_back(order[i]);
   }
-  made.encoder = made.llm;  // Nothing is deferred: both sides run the same samples.
+  made.encoder = made.llm;
+  defer(made.llm, workloads);
   return made;
 }
 

@@ -124,12 +124,12 @@ def a_node_of_another_build_of_it_is_refused_and_a_copy_of_it_is_not(bench):
 
 
 def examples_that_are_linked_in_survive_on_stages_and_on_replicas_with_deferral(bench):
-    """A killed node and a resumed checkpoint in between, and equal to the program's own --reference. The policy of the example defers nothing by itself."""
+    """A killed node and a resumed checkpoint in between, and equal to the program's own --reference."""
     for name in drawn_here(EXAMPLES, DRAWN):
         own = linked(bench, name)
         ran(own.job("stages"))
         own.equal(own.reference(), "stages")
-        own.survives("replicas", *([] if name == "snake" else ["balancer.policy=deferral"]))
+        own.survives("replicas", *own.deferral)
 
 
 def a_program_that_cannot_register_says_why_and_runs_nothing(bench):

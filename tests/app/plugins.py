@@ -48,6 +48,7 @@ def ran(command, **options):
 
 class Bench:
     example, library_name, replicas = EXAMPLE, "resampler.so", THREE_TO_TWO
+    deferral = ["balancer.policy=deferral"]
 
     def __init__(self, binary, folder):
         self.cmake, self.folder, self.prefix = shutil.which("cmake"), folder, folder / "prefix"
@@ -217,7 +218,7 @@ def the_example_trains_over_two_stages_like_its_reference(bench):
 
 
 def it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
-    bench.survives("replicas", "balancer.policy=deferral")
+    bench.survives("replicas", *bench.deferral)
 
 
 def planners_know_it(bench):

@@ -9,7 +9,8 @@ import json
 import os
 import sys
 
-from plugins import ROOT, WITHIN_S, Bench, Running, main, ran
+from parity_plans import deferred
+from plugins import ROOT, STEPS, WITHIN_S, Bench, Running, main, ran
 from tests.support.recorded_runs import read_iterations, read_lines
 from tests.support.run_cases import expect
 
@@ -71,6 +72,7 @@ FAULTS = {"loses": "sample 3 in no llm microbatch", "doubles": "in encoder micro
 
 class PolicyBench(Bench):
     example, library_name = EXAMPLE, "snake.so"
+    deferral = ["train.microbatches=2"]  # The example defers by itself, where a microbatch has samples to choose from.
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -80,8 +82,15 @@ class PolicyBench(Bench):
         return [*self.job(name, *words), f'plugins.libraries=["{self.own}"]', f"balancer.policy={policy}"]
 
 
-def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
-    bench.survives("snake")
+def the_example_defers_over_two_stages_and_equals_its_reference(bench):
+    ran(bench.job("stages"))
+    moved = [deferred(step["pipelines"][0]) for step in read_iterations(bench.folder / "stages")]
+    expect(len(moved) == STEPS and any(moved), f"nothing is deferred: {moved}")
+    bench.equal(bench.reference(), "stages")
+
+
+def the_example_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
+    bench.survives("snake", *bench.deferral)
 
 
 def what_a_policy_decides_is_what_runs(bench):
@@ -135,7 +144,8 @@ def a_new_policy_passes_its_own_test_under_its_own_name(bench):
     bench.new_one_passes("policy", "random")
 
 
-CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_a_policy_decides_is_what_runs,
+CASES = [the_example_defers_over_two_stages_and_equals_its_reference,
+         the_example_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, what_a_policy_decides_is_what_runs,
          balance_shows_it_beside_others, a_faulty_policy_ends_the_job_by_its_name,
          a_policy_that_never_returns_ends_the_job_by_its_name,
          a_job_without_its_plugin_names_the_policies_there_are, a_new_policy_passes_its_own_test_under_its_own_name]
