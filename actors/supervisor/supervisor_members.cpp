@@ -70,9 +70,10 @@ Status take_note_of(Self self, const NodeReady& ready) {
 }
 
 /// It has a place, but not what the job needs: its process says so as it says what is wrong with
-/// its own machine.
+/// its own machine. Those of the head share its terminal, where it says so itself.
 void send_away(Self self, NodeId node, const Error& why) {
-  send_to_node(self, node, stop_atom::value, why);
+  if (node.value >= self->state.resources->setup.job.cluster.local_nodes)
+    send_to_node(self, node, stop_atom::value, why);
 }
 
 /// What was wished for cannot be: newcomers wait for work, and who wants to leave stays, or takes

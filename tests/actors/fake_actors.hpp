@@ -99,7 +99,9 @@ inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
             answer->place = welcome.node;
             self->become(fake_node(self, &seen->at(welcome.node.index())));
           },
-          [answer](const caf::error& error) { answer->why = refusal_in(error).value(); });
+          [answer](const caf::error& error) {
+            answer->why = refusal_in(error).value_or(Error{Errc::internal, "no answer", {}, {}});
+          });
   return fake_node(self, &seen->at(0));  // It hears nothing before its welcome.
 }
 

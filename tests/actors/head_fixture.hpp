@@ -96,7 +96,7 @@ class Head {
     system.run();
   }
 
-  /// A node asks for a place: the id it got, or why it got none (and `fix`).
+  /// A node asks for a place: the id it got, or why it got none (and `refusal`).
   std::string join(const std::string& host, std::int32_t wanted = -1,
                    const std::string& build = "1.0 (abc)") {
     return join({host, 100 + static_cast<int>(askers_.size()), wanted, build});

@@ -28,6 +28,16 @@ TEST_CASE("a node with another build of a plug-in ends the job before it starts"
   CHECK((head.seen[1].stops == std::vector<std::string>{head.ended->message}));
 }
 
+TEST_CASE("a node of the head's own leaves it to the head to say why it does not fit",
+          "[actors][members][errors]") {
+  Head head(2, [](job::Job& job) { job.cluster.local_nodes = 2; });
+  head.join("here", 1);
+  head.ready(1, {60, 7}, {{"mine.so", 1}});
+  REQUIRE(head.ended);
+  CHECK(head.seen[1].refusals.empty());
+  CHECK((head.seen[1].stops == std::vector<std::string>{head.ended->message}));
+}
+
 TEST_CASE("a node that lacks a kind of stage ends the job before it starts",
           "[actors][members][errors]") {
   Head head;
