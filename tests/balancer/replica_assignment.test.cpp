@@ -33,6 +33,13 @@ TEST_CASE("assign_replicas spreads samples without LLM work by encoder work", "[
   CHECK(replicas[0].size() == 2);
 }
 
+TEST_CASE("samples of one work alone go to who is done first, too", "[balancer]") {
+  // 9 -> replica 1 (4.5 < 9); 5 -> 0 (5 < 7); 4 -> 1 (6.5 < 9); 3 -> 0 (8, as long as 1, is lower).
+  const std::vector<Workload> samples{{3, 3}, {9, 9}, {5, 5}, {4, 4}};
+  CHECK(assign_replicas(samples, std::vector<double>{1, 2}).value() ==
+        SampleGroups{{0, 2}, {1, 3}});
+}
+
 TEST_CASE("assign_replicas refuses bad speeds and workloads", "[balancer][errors]") {
   const std::vector<Workload> samples{{1, 1}};
   CHECK_FALSE(assign_replicas(samples, {}).ok());

@@ -1,8 +1,12 @@
 // Planning time of what balances every phase over replicas, at the size of OrchMLLM's largest
 // cluster: 2,560 ranks of 80 samples, each with a replica of two encoders and of the llm.
 
+#include <algorithm>
+#include <numeric>
 #include <random>
+#include <utility>
 
+#include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "tests/bench/measure.hpp"
@@ -64,6 +68,50 @@ std::vector<LlmCut> cut(const balancer::SampleGroups& groups) {
   return cuts;
 }
 
+/// What all ranks' phases take one after the other, each as long as its busiest rank, over what
+/// even phases would: the step of three phases without its pipeline.
+double over_even(std::span<const std::vector<double>> loads) {
+  double busiest = 0, even = 0;
+  for (const auto& phase : loads) {
+    busiest += *std::max_element(phase.begin(), phase.end());
+    even += std::accumulate(phase.begin(), phase.end(), 0.0) / static_cast<double>(phase.size());
+  }
+  return busiest / even;
+}
+
+using Loads = std::vector<std::vector<double>>;  ///< Per phase and rank.
+
+/// Every phase of a sample where `deal` has it.
+Loads all_of(const balancer::SampleGroups& deal, std::span<const PhaseWork* const> works) {
+  Loads loads;
+  for (const PhaseWork* work : works) {
+    auto& phase = loads.emplace_back(deal.size());
+    for (std::size_t r = 0; r < deal.size(); ++r)
+      for (const auto sample : deal[r]) phase[r] += work->samples[static_cast<std::size_t>(sample)];
+  }
+  return loads;
+}
+
+std::vector<double> loads_of(std::span<const MicrobatchList> lists, const PhaseWork& work) {
+  std::vector<double> loads;
+  for (const MicrobatchList& list : lists) {
+    double& load = loads.emplace_back(0);
+    for (const Microbatch& microbatch : list)
+      for (const Part& part : microbatch.parts)
+        for (const auto sample : part.samples)
+          load += work.work_of(static_cast<std::size_t>(sample));
+  }
+  return loads;
+}
+
+/// Every sample whole on one rank, the one with the most of `weight` first, to who has the least:
+/// what a heap and longest processing time first do.
+balancer::SampleGroups whole_samples(const std::vector<double>& weight) {
+  std::vector<balancer::Workload> weights;
+  for (const double w : weight) weights.push_back({w, w});
+  return balancer::assign_replicas(weights, std::vector<double>(kRanks, 1)).value();
+}
+
 }  // namespace
 
 int main() {
@@ -80,20 +128,47 @@ int main() {
   const double deal_ms =
       bench::cpu_ms([&] { dealt = deal_samples("work", weights, alike).value(); }, 3);
   const auto cuts = cut(dealt);
-  std::vector<MicrobatchList> lists[2];
-  const auto spread_ms = [&](std::size_t group, const PhaseWork& work) {
+  std::vector<MicrobatchList> lists[2], at_once[2];
+  const auto spread_ms = [&](std::size_t group, const PhaseWork& work,
+                             std::vector<MicrobatchList>* made, bool together) {
     return bench::cpu_ms(
         [&] {
-          lists[group] =
-              spread_phase(plan, ModuleGroupId{group}, cuts, work, {.splits_parts = true});
+          made[group] = spread_phase(plan, ModuleGroupId{group}, cuts, work,
+                                     {.splits_parts = true, .at_once = together});
         },
         3);
   };
-  const double vision_ms = spread_ms(0, vision), audio_ms = spread_ms(1, audio);
+  const double vision_ms = spread_ms(0, vision, lists, false),
+               audio_ms = spread_ms(1, audio, lists, false),
+               together_ms =
+                   spread_ms(0, vision, at_once, true) + spread_ms(1, audio, at_once, true);
   bench::print("samples dealt to llm replicas by work", deal_ms, "ms", std::nullopt, size);
   bench::print("vision spread over its replicas", vision_ms, "ms", std::nullopt, size);
   bench::print("audio spread over its replicas", audio_ms, "ms", std::nullopt, size);
   bench::print("balancing of three phases", deal_ms + vision_ms + audio_ms, "ms", 100, size);
+  bench::print("balancing of three phases, rounds at once", deal_ms + together_ms, "ms", 100, size);
+
+  const PhaseWork* works[]{&vision, &audio, &llm};
+  balancer::SampleGroups drawn(kRanks);
+  std::vector<double> work_of_all;
+  for (std::size_t s = 0; s < llm.samples.size(); ++s) {
+    drawn[s / kSamplesPerRank].push_back(static_cast<std::int32_t>(s));
+    work_of_all.push_back(vision.samples[s] + audio.samples[s] + llm.samples[s]);
+  }
+  const auto llm_loads = all_of(dealt, works)[2];
+  const auto exchanged = [&](std::span<const std::vector<MicrobatchList>> made) {
+    return over_even(Loads{loads_of(made[0], vision), loads_of(made[1], audio), llm_loads});
+  };
+  const std::pair<const char*, double> ways[]{
+      {"as drawn", over_even(all_of(drawn, works))},
+      {"the llm alone balanced", over_even(all_of(dealt, works))},
+      {"vision alone balanced", over_even(all_of(whole_samples(vision.samples), works))},
+      {"whole samples by all their work, from a heap",
+       over_even(all_of(whole_samples(work_of_all), works))},
+      {"each phase, round by round", exchanged(lists)},
+      {"each phase, rounds at once", exchanged(at_once)}};
+  for (const auto& [name, value] : ways)
+    bench::print(std::string("three phases over even ones: ") + name, value, "x", 1, size);
 
   std::vector<MicrobatchList> microbatches(plan.replicas.size());
   for (std::size_t r = 0; r < kRanks; ++r) {
@@ -101,7 +176,6 @@ int main() {
     microbatches[3 * r + 1] = lists[1][r];
     microbatches[3 * r + 2] = cuts[r].cut.llm;
   }
-  const PhaseWork* works[]{&vision, &audio, &llm};
   for (std::size_t g = 0; g < 3; ++g) {
     const auto balance = phase_balance(plan, ModuleGroupId{g}, microbatches, *works[g]);
     const std::string& name = plan.module_groups[g].name;

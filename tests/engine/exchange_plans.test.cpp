@@ -53,13 +53,13 @@ struct Fixture {
 
   Microbatching make(const std::string& exchange, const std::string& policy = "hierarchical",
                      const std::string& schedule = "1f1b", std::int32_t max_in_flight = 0,
-                     const std::string& items = "whole") const {
+                     const std::string& items = "whole", std::int64_t microbatches = 3) const {
     MicrobatchingOptions options;
     options.exchange = exchange;
     options.items = items;
     options.policy = policy;
     options.schedule = schedule;
-    options.microbatches = 3;
+    options.microbatches = microbatches;
     options.max_in_flight = max_in_flight;
     return {plan, options, costs};
   }
@@ -93,6 +93,21 @@ struct Fixture {
     for (std::int32_t i = 1; i <= 40; ++i) {
       made[3].media[0].items.push_back({1024, 1024, 256, 32, 32, i});
       made[3].llm_tokens += 256;
+    }
+    return made;
+  }
+
+  /// Each with so many equal pictures.
+  static std::vector<SampleShape> pictures(const std::vector<int>& counts) {
+    std::vector<SampleShape> made;
+    for (const int count : counts) {
+      SampleShape& sample = made.emplace_back();
+      sample.id = "p" + std::to_string(made.size());
+      sample.media.push_back({ModuleId{0}, {}});
+      for (std::int32_t i = 0; i < count; ++i)
+        sample.media[0].items.push_back({1024, 1024, 256, 32, 32, i});
+      sample.llm_tokens = 256 * count + 20;
+      sample.trained_tokens = 10;
     }
     return made;
   }
@@ -202,6 +217,49 @@ TEST_CASE("with an exchange all llm replicas have as many microbatches as a gian
   // Its pieces are a quarter of it for two encoders, a sixth for three, and an even share is a half
   // or a third of more than it: two rounds for all.
   CHECK(counts("per-phase") == std::vector<std::size_t>{1, 2});
+}
+
+TEST_CASE("who would hold up one of as many rounds as pieces allow goes in pieces", "[engine]") {
+  const Fixture fixture(Layout::three_to_two);
+  std::vector<int> counts(48, 1);
+  for (const std::size_t giant : {3U, 16U, 29U, 41U}) counts[giant] = 12;
+  const auto batch = Fixture::pictures(counts);
+  const auto plan = [&](const std::string& items) {
+    return fixture.train(fixture.make("per-phase", "hierarchical", "1f1b", 0, items, 8), batch)
+        .value();
+  };
+  // All in all whole giants leave no replica behind.
+  const auto whole = plan("whole"), ranges = plan("ranges");
+  CHECK(whole.prediction.phases[0].planned < 1.02);
+  const auto rounds = [&](const PredictedIteration& made) {
+    return made.iteration.microbatches.back().size();
+  };
+  CHECK(rounds(ranges) > rounds(whole));
+  CHECK_FALSE(ranges.iteration.pieces.empty());
+  CHECK(ranges.prediction.profile_step_ms < whole.prediction.profile_step_ms);
+}
+
+TEST_CASE("what is even as it is moves no rows", "[engine]") {
+  const auto layout = GENERATE(Layout::alike, Layout::colocated);
+  const Fixture fixture(layout);
+  const auto batch = Fixture::pictures(std::vector<int>(12, 1));
+  const auto off = fixture.train(fixture.make("off"), batch).value();
+  CHECK((fixture.train(fixture.make("per-phase"), batch).value().iteration.microbatches ==
+         off.iteration.microbatches));
+  CHECK_FALSE(fixture.train(fixture.make("auto"), batch).value().prediction.exchanged);
+}
+
+TEST_CASE("under a schedule with phases rounds are spread at once where that takes less",
+          "[engine]") {
+  const Fixture fixture(Layout::three_to_two);
+  const auto plan = [&](const std::string& schedule) {
+    return fixture
+        .train(fixture.make("per-phase", "hierarchical", schedule), Fixture::samples_with_a_giant())
+        .value();
+  };
+  // Every round waits for a whole giant in it; no llm begins before it anyway.
+  CHECK(plan("1f1b").iteration.microbatches.back().size() == 1);
+  CHECK(plan("three-phase").iteration.microbatches.back().size() == 3);
 }
 
 TEST_CASE("costs of pieces add up to those of their sample", "[engine]") {

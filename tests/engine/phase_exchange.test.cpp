@@ -50,6 +50,21 @@ TEST_CASE("what rounds before left uneven, later ones make up for", "[engine]") 
   CHECK((lists[1] == MicrobatchList{one_part({1}), one_part({2})}));
 }
 
+TEST_CASE("rounds that are spread at once are even together, and each stays one", "[engine]") {
+  const auto plan = replicas(2, 2);
+  const std::vector<LlmCut> cuts{
+      {ReplicaId{2}, {{one_part({0}), one_part({2, 3})}, {one_part({0}), one_part({2, 3})}}},
+      {ReplicaId{3}, {{one_part({1}), one_part({4})}, {one_part({1}), one_part({4})}}}};
+  const auto work = work_of({1, 1, 3, 3, 2}, 2);
+  const auto spread = [&](bool at_once) {
+    return spread_phase(plan, ModuleGroupId{0}, cuts, work, {.at_once = at_once});
+  };
+  CHECK((loads(spread(false), work) == std::vector<double>{6, 4}));
+  const auto lists = spread(true);
+  CHECK((lists[0] == MicrobatchList{one_part({2, 4})}));
+  CHECK((lists[1] == MicrobatchList{one_part({0, 1}), one_part({3})}));
+}
+
 TEST_CASE("a replica of half the speed gets half the work", "[engine]") {
   const auto plan = replicas(2, 2);
   const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 1, 2})}, {one_part({0, 1, 2})}}},

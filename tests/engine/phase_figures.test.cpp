@@ -76,6 +76,7 @@ TEST_CASE("K_eff of all replicas, by hand", "[engine]") {
   giant.cut[0] = {13, 14, 15};
   giant.piece_work = {4, 4, 4};
   CHECK(count({giant}, 8) == 3);
+  CHECK(shared_microbatches(std::vector{giant}, 8, false) == 1);
   // A phase with little to do, all of it one sample's, holds nobody up.
   CHECK(count({work_of(samples, 2), work_of({2}, 2)}, 8) == 4);
   CHECK(count({work_of({0, 0}, 2)}, 8) == 8);
