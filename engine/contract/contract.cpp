@@ -19,6 +19,9 @@ namespace troupe::engine {
 
 namespace {
 
+/// Of the largest value: what sums in another order may differ by.
+constexpr double kRounding = 1e-9;
+
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
@@ -49,6 +52,7 @@ class Check {
     gradients(*first);
     split(*first);
     order(*first);
+    parts();
     abandon(*first);
     offload(*first);
     memory();
@@ -128,7 +132,39 @@ class Check {
     begin("order of parts");
     if (const auto last_first = round(*stage_, {.is_last_first = true}))
       same(first, *last_first, "backwards from the last part on: what they give",
-           "what one part leaves for another", 1e-9);
+           "what one part leaves for another", kRounding);
+    kept();
+  }
+
+  std::optional<StageOutcome> round_in(Cut cut) {
+    auto outcome = bench_.round(*stage_, id_, {}, bench_.draw_inputs(id_, cut), cut);
+    if (outcome.ok()) return std::move(outcome).value();
+    breach(outcome.error().message, "forward and backward of the layers");
+    return std::nullopt;
+  }
+
+  /// `outcome`: of this cut.
+  void same_by_sample(const StageOutcome& alone, const StageOutcome& outcome, Cut cut,
+                      const std::string& what, const std::string& fix) {
+    const double off =
+        difference_by_sample(bench_.plan(), id_, {*bench_.iteration(Cut::alone), alone},
+                             {*bench_.iteration(cut), outcome});
+    if (off > kRounding)
+      breach(
+          what + " differs by " + number(off) + " of the largest value from what each gives alone",
+          fix);
+  }
+
+  void parts() {
+    if (bench_.iteration(Cut::deferred) == nullptr) return;
+    begin("parts");
+    const auto alone = round_in(Cut::alone), deferred = round_in(Cut::deferred);
+    if (alone && deferred)
+      same_by_sample(
+          *alone, *deferred, Cut::deferred,
+          "a microbatch in two parts, of which one waits for another one of the llm: what "
+          "samples give",
+          "what is kept by microbatch: a part is a microbatch and a part of it (PartKey)");
     kept();
   }
 

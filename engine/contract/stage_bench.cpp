@@ -1,6 +1,7 @@
 #include "engine/contract/stage_bench.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 #include "engine/contract/made_samples.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/seeded_store.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/layer_work.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/state/state_moves.hpp"
 
@@ -53,12 +56,6 @@ std::vector<HandStage> stages_of(const ModelGraph& model, bool by_layer) {
     if (!by_layer && module.kind != ModuleKind::projector) add({module.name, {}});
   }
   return stages;
-}
-
-/// Rows of a message, or their gradient: of the message alone, whoever asks.
-at::Tensor drawn(const Message& message, std::uint64_t seed) {
-  auto generator = at::detail::createCPUGenerator(seed);
-  return at::randn({message.rows, message.width}, generator, at::kDouble);
 }
 
 /// What a sample has: encoders with media, one bit each.
@@ -105,6 +102,7 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
   if (options.has_own_data)
     if (auto taken = bench->take_samples(options.samples); !taken.ok()) return taken.error();
   if (auto planned = bench->plan_batch(); !planned.ok()) return planned.error();
+  if (auto planned = bench->plan_cuts(); !planned.ok()) return planned.error();
   return bench;
 }
 
@@ -179,14 +177,51 @@ Status StageBench::plan_batch() {
   return Done{};
 }
 
-StageRows StageBench::draw_inputs(StageId id) const {
+Status StageBench::plan_cuts() {
+  for (const Cut cut : {Cut::alone, Cut::deferred}) {
+    scheduler::IterationInput input;
+    input.microbatches = microbatches_in(cut, plan_, planned_.iteration);
+    if (input.microbatches.empty()) continue;
+    input.samples = planned_.iteration.samples;
+    input.schedule = scheduler::Schedule("split-1f1b");
+    auto made = scheduler::plan_iteration(plan_, std::move(input));
+    if (!made.ok()) return std::move(made).error();
+    cuts_[cut] = std::move(made).value();
+  }
+  return Done{};
+}
+
+const IterationPlan* StageBench::iteration(Cut cut) const {
+  if (cut == Cut::planned) return &planned_.iteration;
+  const auto found = cuts_.find(cut);
+  return found == cuts_.end() ? nullptr : &found->second;
+}
+
+/// Rows of a message, or their gradient: of a sample the same, whatever others stand beside it.
+at::Tensor StageBench::drawn(const IterationPlan& iteration, const Message& message,
+                             bool is_gradient) const {
+  const auto stages = plan_.stages.size(), modules = plan_.model.modules.size();
+  const std::size_t edge =
+      (message.source.stage.index() * stages + message.destination.stage.index()) * modules +
+      message.module.index();
+  std::vector<at::Tensor> rows;
+  for (const RowSpan& span : spans_of(plan_, iteration, message)) {
+    const std::size_t place = edge * iteration.samples.size() + at(span.sample);
+    auto generator = at::detail::createCPUGenerator(2 * place + (is_gradient ? 1 : 0));
+    rows.push_back(at::randn({span.rows, message.width}, generator, at::kDouble));
+  }
+  return at::cat(rows);
+}
+
+StageRows StageBench::draw_inputs(StageId id, Cut cut) const {
   StageRows inputs;
-  const auto& messages = planned_.iteration.messages;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const MessageId message = planned_.iteration.id_of(i);
-    if (messages[i].destination.stage == id) inputs.rows[message] = drawn(messages[i], 2 * i);
-    if (messages[i].source.stage == id && messages[i].has_backward)
-      inputs.gradients[message] = drawn(messages[i], 2 * i + 1);
+  const IterationPlan& iteration = *this->iteration(cut);
+  for (std::size_t i = 0; i < iteration.messages.size(); ++i) {
+    const Message& message = iteration.messages[i];
+    if (message.destination.stage == id)
+      inputs.rows[iteration.id_of(i)] = drawn(iteration, message, false);
+    if (message.source.stage == id && message.has_backward)
+      inputs.gradients[iteration.id_of(i)] = drawn(iteration, message, true);
   }
   return inputs;
 }

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "engine/contract/cuts.hpp"
 #include "engine/contract/stage_round.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "engine/state/state_store.hpp"
@@ -40,6 +42,8 @@ class StageBench {
   const ParallelPlan& plan() const { return plan_; }
   const JobSetup& setup() const { return setup_; }
   const IterationPlan& iteration() const { return planned_.iteration; }
+  /// The same samples in a cut; null: there is none (`microbatches_in`).
+  const IterationPlan* iteration(Cut cut) const;
 
   /// What a stage's device keeps, from the seed. The bench outlives it. Errors: as `seeded_store`.
   Result<StateStore> state(StageId id) const;
@@ -48,13 +52,15 @@ class StageBench {
   /// A stage on a state, whose memory it shares. Errors: as `make_stage`.
   Result<std::unique_ptr<StageProgram>> make(StageId id, const StateStore& state) const;
 
-  /// What comes to a stage: the same at every call. Cost: draws it.
-  StageRows draw_inputs(StageId id) const;
+  /// What comes to a stage: of a sample the same at every call and in every cut. Cost: draws it.
+  /// REQUIRES: there is such a cut.
+  StageRows draw_inputs(StageId id, Cut cut = Cut::planned) const;
 
+  /// `inputs`: of the cut. REQUIRES: there is such a cut; offloaded: the planned one.
   Result<StageOutcome> round(StageProgram& stage, StageId id, const RoundOptions& options,
-                             const StageRows& inputs) const {
-    return run_round(stage, plan_, options.is_offloaded ? offloading_ : planned_.iteration, store_,
-                     id, inputs, options);
+                             const StageRows& inputs, Cut cut = Cut::planned) const {
+    return run_round(stage, plan_, options.is_offloaded ? offloading_ : *iteration(cut), store_, id,
+                     inputs, options);
   }
 
   /// Whether plans may have a stage put away what it keeps, and it keeps anything.
@@ -73,12 +79,15 @@ class StageBench {
   Status cut(bool by_layer);
   Status take_samples(std::int64_t count);
   Status plan_batch();
+  Status plan_cuts();
+  at::Tensor drawn(const IterationPlan& iteration, const Message& message, bool is_gradient) const;
 
   JobSetup setup_;
   ParallelPlan plan_;
   std::vector<data::DecodedSample> samples_;
   SampleStore store_;
   PlannedBatch planned_;
+  std::map<Cut, IterationPlan> cuts_;  ///< Other ones than the planned.
   IterationPlan offloading_;  ///< The same, with every part of encoders in host memory meanwhile.
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -164,10 +165,12 @@ class Round {
   Result<StageOutcome> finish() {
     for (const PartLoss& loss : stage_.losses()) {
       outcome_.losses.push_back(loss.sum);
+      outcome_.part_losses[{loss.microbatch, loss.part}] += loss.sum;
       outcome_.loss += loss.sum / static_cast<double>(iteration_.trained_tokens);
     }
     for (const PartAuxiliary& added : stage_.auxiliary()) {
       outcome_.losses.push_back(added.value);
+      outcome_.added[added.name] += added.value;
       outcome_.loss += added.value;
     }
     if (options_.is_forward_only) stage_.abandon();
@@ -217,18 +220,24 @@ bool same_bits(const StageOutcome& a, const StageOutcome& b) {
          });
 }
 
-double difference(const StageOutcome& a, const StageOutcome& b) {
-  const auto ours = tensors_of(a), theirs = tensors_of(b);
+double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   const auto largest_in = [](const at::Tensor& tensor) {
     return tensor.numel() == 0 ? 0 : tensor.abs().max().item<double>();
   };
   double of_all = 0, largest = 0;
-  for (const at::Tensor& tensor : ours) of_all = std::max(of_all, largest_in(tensor));
-  for (std::size_t i = 0; i < std::min(ours.size(), theirs.size()); ++i) {
-    const double scale = std::max({largest_in(ours[i]), 1e-6 * of_all, 1e-300});
-    largest = std::max(largest, largest_in(ours[i].sub(theirs[i])) / scale);
+  for (const at::Tensor& tensor : a) of_all = std::max(of_all, largest_in(tensor));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double scale = std::max({largest_in(a[i]), 1e-6 * of_all, 1e-300});
+    largest = std::max(largest, largest_in(a[i].sub(b[i])) / scale);
   }
-  for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
+  return largest;
+}
+
+double difference(const StageOutcome& a, const StageOutcome& b) {
+  if (a.losses.size() != b.losses.size()) return std::numeric_limits<double>::infinity();
+  double largest = difference(tensors_of(a), tensors_of(b));
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
     largest = std::max(
         largest, std::abs(a.losses[i] - b.losses[i]) / std::max(std::abs(a.losses[i]), 1e-300));
   return largest;

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
+#include <string>
 #include <vector>
 
 #include "engine/execution/sample_store.hpp"
@@ -35,6 +35,8 @@ struct StageOutcome {
 
   /// Sum of the losses as the step has it.
   double loss = 0;
+  std::map<PartKey, double> part_losses;  ///< Before their division.
+  std::map<std::string, double> added;    ///< What layers add, by its name: of all parts.
 };
 
 /// How a round runs.
@@ -61,7 +63,9 @@ Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
 bool same_bits(const StageOutcome& a, const StageOutcome& b);
 
 /// Largest difference over the largest value of the same tensor of `a` (of a small one: over a
-/// millionth of the largest value of all).
+/// millionth of the largest value of all). Infinite where one has more of anything.
 double difference(const StageOutcome& a, const StageOutcome& b);
+/// The same of tensors, place by place. REQUIRES: those of a place have the same size.
+double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
 }  // namespace troupe::engine

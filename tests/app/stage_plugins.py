@@ -23,6 +23,7 @@ OWN = r"""
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -82,10 +83,15 @@ struct Fails final : StageFilter {
 struct Faulty final : StageFilter {
   Faulty(std::unique_ptr<StageProgram> inner, std::string fault, const StageRequest& request)
       : StageFilter(std::move(inner)), fault(std::move(fault)), plan(request.plan), id(request.id) {}
+  Status begin(const IterationPlan& iteration, const data::DecodedSamples& samples) override {
+    parts.clear();
+    return StageFilter::begin(iteration, samples);
+  }
   Status forward(PartKey part) override {
     if (fault == "endless") for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     if (fault == "leak") kept.push_back(at::ones({1000}));
     if (fault == "throws-backward" || fault == "forgets") ++forwards;
+    ++parts[part.microbatch];
     return StageFilter::forward(part);
   }
   Status backward(PartKey part) override {
@@ -98,6 +104,7 @@ struct Faulty final : StageFilter {
         if (fault == "wrong-gradient") gradient.mul_(1.001);
         if (fault == "random") gradient.add_(at::rand_like(gradient), 1e-12);
         if (fault == "forgets" && forwards > 2) gradient.mul_(1 + 1e-10);  // Of rounds behind the first.
+        if (fault == "by-microbatch" && parts[part.microbatch] > 1) gradient.mul_(1.001);
         if (fault == "by-order" && part.microbatch.value == 0) gradient.mul_(1.5);
       }
     return done;
@@ -122,6 +129,7 @@ struct Faulty final : StageFilter {
   const ParallelPlan& plan;
   const StageId id;
   std::vector<at::Tensor> kept;
+  std::map<MicrobatchId, int> parts;
   int forwards = 0;
 };
 
@@ -174,7 +182,7 @@ TROUPE_PLUGIN(register_all)
 """
 
 
-PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "abandon", "offload", "memory", "frozen", "moved"]
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "parts", "abandon", "offload", "memory", "frozen", "moved"]
 
 
 class StageBench(Bench):
@@ -324,7 +332,7 @@ def a_check_names_the_promise_that_is_broken(bench):
             ("wrong-gradient", "vision", "gradients", "of vision."), ("random", "llm", "same bits", "differs by"),
             ("forgets", "vision", "same bits", "a second round differs"), ("by-order", "llm", "order of parts", "differs by"),
             ("no-weights", "llm", "split backward", "differs by"), ("short-rows", "vision", "rows", "instead of"),
-            ("holds-on", "llm", "abandon", "bytes count as held"),
+            ("by-microbatch", "vision", "parts", "differs by"), ("holds-on", "llm", "abandon", "bytes count as held"),
             ("no-fetch", "vision", "offload", "bytes come back of"), ("no-offload", "vision", "offload", "`activations` goes from"),
             ("throws-backward", "llm", "rows", "backward of microbatch 1: throws: too tired")):
         stage, = checked(bench, fault, module)

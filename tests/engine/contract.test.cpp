@@ -4,10 +4,13 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include <cmath>
+
 #include "engine/contract/made_samples.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "tests/engine/audio_job.hpp"
 #include "tests/engine/faulty_family.hpp"
+#include "tests/engine/faulty_stage.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -38,12 +41,19 @@ bool keeps(const StageVerdict& verdict, const std::string& promise) {
   return std::ranges::find(verdict.kept, promise) != verdict.kept.end();
 }
 
-/// The promises that the tiny job's projector breaks with this fault, each once, in order.
-std::string broken_by(const std::string& fault) {
+/// The tiny job with a fault in its projector's layer.
+job::Job faulty_job(const std::string& fault) {
   register_faulty_family();
+  register_faulty_stage();
   job::Job job = tiny_job();
   job.modules[1].family = "faulty";
   job.modules[1].config = FaultyConfig{fault};
+  return job;
+}
+
+/// The promises that its projector breaks, each once, in order.
+std::string broken_by(const std::string& fault) {
+  const job::Job job = faulty_job(fault);
   ContractOptions options = by_layer();
   options.module = "projector";
   const auto verdicts = check(job, options);
@@ -67,7 +77,8 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   llm.config = config;
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
-  for (const StageVerdict& verdict : verdicts) CHECK(keeps(verdict, "moved"));
+  for (const StageVerdict& verdict : verdicts)
+    for (const auto* promise : {"moved", "parts"}) CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
   CHECK_FALSE(keeps(verdicts.back(), "offload"));  // No plan puts away what the llm keeps.
@@ -170,6 +181,59 @@ TEST_CASE("samples are made with every medium and without", "[engine]") {
   CHECK(pictures == std::vector<std::size_t>{1, 0, 2, 1, 1});
   CHECK(windows == pictures);
   CHECK((samples == made_samples(setup.data, 5)));  // In brackets: samples have no text.
+}
+
+/// The same with a fault of the stage around the layer.
+std::string broken_by_stage(const std::string& fault) {
+  stage_fault() = fault;
+  auto list = broken_by("none");
+  stage_fault().clear();
+  return list;
+}
+
+TEST_CASE("a batch is cut for a part that waits for a later microbatch of the llm", "[engine]") {
+  const auto made = StageBench::create(tiny_job_with_audio(), {});
+  REQUIRE(made.ok());
+  const StageBench& bench = *made.value();
+  const IterationPlan* deferred = bench.iteration(Cut::deferred);
+  REQUIRE(deferred != nullptr);
+  // By hand: 0, 2 and 3 have both media, and are one of each group; 1 has text alone.
+  const auto samples_in = [](const Part& part) { return part.samples; };
+  const auto& encoders = deferred->microbatches.front();
+  REQUIRE(encoders.size() == 2);
+  REQUIRE(encoders[0].parts.size() == 2);
+  CHECK(samples_in(encoders[0].parts[0]) == std::vector<std::int32_t>{0, 1});
+  CHECK(samples_in(encoders[0].parts[1]) == std::vector<std::int32_t>{2});
+  CHECK(samples_in(encoders[1].parts[0]) == std::vector<std::int32_t>{3});
+  const auto& llm = deferred->microbatches.back();
+  REQUIRE(llm.size() == 2);
+  CHECK(samples_in(llm[1].parts[0]) == std::vector<std::int32_t>{2, 3});
+  // Rows of both encoders' microbatches enter it, from the second part of the first.
+  auto traffic = traffic_of(bench.plan(), *deferred, StageId{2});
+  CHECK(traffic.incoming[{MicrobatchId{1}, PartId{0}}].size() == 4);
+  CHECK(traffic_of(bench.plan(), *deferred, StageId{0}).parts.size() == 3);
+  // Of a sample the same rows come, whatever the cut.
+  const auto alone = bench.draw_inputs(StageId{2}, Cut::alone);
+  const auto packed = bench.draw_inputs(StageId{2});
+  const auto sum_of_rows = [](const StageRows& inputs) {
+    double sum = 0;
+    for (const auto& [id, rows] : inputs.rows) sum += rows.sum().item<double>();
+    return sum;
+  };
+  CHECK(alone.rows.size() > packed.rows.size());
+  CHECK(std::abs(sum_of_rows(alone) - sum_of_rows(packed)) < 1e-9);
+  // Where less than two samples have media, no part waits.
+  ContractOptions few;
+  few.bench.samples = 2;
+  const auto two = StageBench::create(tiny_job(), few.bench);
+  REQUIRE(two.ok());
+  CHECK(two.value()->iteration(Cut::deferred) == nullptr);
+  CHECK(two.value()->iteration(Cut::alone) != nullptr);
+}
+
+TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
+  CHECK(broken_by_stage("") == "");
+  CHECK(broken_by_stage("by microbatch") == "parts");
 }
 
 TEST_CASE("each fault of a layer has the name of its promise", "[engine]") {
