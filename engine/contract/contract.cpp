@@ -52,6 +52,7 @@ class Check {
     gradients(*first);
     split(*first);
     order(*first);
+    packing(*first);
     parts();
     abandon(*first);
     offload(*first);
@@ -153,6 +154,15 @@ class Check {
       breach(
           what + " differs by " + number(off) + " of the largest value from what each gives alone",
           fix);
+  }
+
+  void packing(const StageOutcome& first) {
+    begin("packing");
+    if (const auto alone = round_in(Cut::alone))
+      same_by_sample(*alone, first, Cut::planned, "samples beside each other: what they give",
+                     "what a layer computes over all rows: a sample's, a picture's and a window's "
+                     "are a segment by themselves (PackedBatch::segments)");
+    kept();
   }
 
   void parts() {

@@ -182,7 +182,7 @@ TROUPE_PLUGIN(register_all)
 """
 
 
-PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "parts", "abandon", "offload", "memory", "frozen", "moved"]
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "packing", "parts", "abandon", "offload", "memory", "frozen", "moved"]
 
 
 class StageBench(Bench):

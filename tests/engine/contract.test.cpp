@@ -78,7 +78,7 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
   for (const StageVerdict& verdict : verdicts)
-    for (const auto* promise : {"moved", "parts"}) CHECK(keeps(verdict, promise));
+    for (const auto* promise : {"moved", "packing", "parts"}) CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
   CHECK_FALSE(keeps(verdicts.back(), "offload"));  // No plan puts away what the llm keeps.
@@ -243,6 +243,8 @@ TEST_CASE("each fault of a layer has the name of its promise", "[engine]") {
   CHECK(broken_by("writes") == "frozen");
   CHECK(broken_by("asks") == "frozen");
   CHECK(broken_by("copies") == "gradients, moved");
+  CHECK(broken_by("mixes") == "packing");
+  CHECK(broken_by("adds") == "packing");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "kernels/activations.hpp"
 #include "kernels/linear.hpp"
+#include "models/auxiliary_loss.hpp"
 #include "models/family/block_work.hpp"
 #include "models/family/registry.hpp"
 #include "models/parameter_layer.hpp"
@@ -24,8 +25,8 @@ struct FaultyConfig {
   friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
 };
 
-inline const std::vector<std::string> kFaults{"none",   "chooses", "steep",
-                                              "writes", "asks",    "copies"};
+inline const std::vector<std::string> kFaults{"none", "chooses", "steep", "writes",
+                                              "asks", "copies",  "mixes", "adds"};
 
 /// gelu(x W^T + b), with a constant beside it.
 class FaultyLayer final : public models::ParameterLayer {
@@ -33,7 +34,7 @@ class FaultyLayer final : public models::ParameterLayer {
   FaultyLayer(std::string fault, std::vector<models::Parameter> parameters)
       : ParameterLayer(std::move(parameters)), fault_(std::move(fault)) {}
 
-  at::Tensor forward(const at::Tensor& rows, const models::PackedBatch&) override {
+  at::Tensor forward(const at::Tensor& rows, const models::PackedBatch& batch) override {
     auto& p = *this;  // weight, bias, constant
     if (fault_ == "writes") *p[2].data_ptr<double>() += 1;
     if (fault_ == "asks") p[2].requires_grad_(true);
@@ -43,6 +44,10 @@ class FaultyLayer final : public models::ParameterLayer {
     if (fault_ == "chooses") return out.mul(at::where(out.mul(200).sin().gt(0), 1.0, 0.5).detach());
     // One part in two thousand of its slope is missing.
     if (fault_ == "steep") return out.mul(0.9995).add(out.detach().mul(0.0005));
+    // Samples that stand beside each other: their rows, or what is added to the loss.
+    if (fault_ == "mixes") return out.sub(out.mean(0, true));
+    const auto segments = static_cast<std::int64_t>(batch.segments.size());
+    if (fault_ == "adds") models::add_loss(batch, "mean", out.mean().expand({segments}), 0.5);
     return out;
   }
 
