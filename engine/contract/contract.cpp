@@ -52,6 +52,7 @@ class Check {
     gradients(*first);
     split(*first);
     order(*first);
+    built_in(*first);
     packing(*first);
     parts();
     abandon(*first);
@@ -62,9 +63,10 @@ class Check {
   }
 
  private:
-  std::unique_ptr<StageProgram> made(const Result<StateStore>& state) {
-    auto made = state.ok() ? bench_.make(id_, state.value())
-                           : Result<std::unique_ptr<StageProgram>>(state.error());
+  std::unique_ptr<StageProgram> made(const Result<StateStore>& state, bool built_in = false) {
+    auto made = !state.ok() ? Result<std::unique_ptr<StageProgram>>(state.error())
+                : built_in  ? bench_.make_built_in(id_, state.value())
+                            : bench_.make(id_, state.value());
     if (made.ok()) return std::move(made).value();
     breach(to_string(made.error()),
            "the layers' parameters, and `make` of the family or stage kind");
@@ -134,6 +136,18 @@ class Check {
     if (const auto last_first = round(*stage_, {.is_last_first = true}))
       same(first, *last_first, "backwards from the last part on: what they give",
            "what one part leaves for another", kRounding);
+    kept();
+  }
+
+  /// What runs layers in another way computes what they say.
+  void built_in(const StageOutcome& first) {
+    const std::string kind = bench_.kind_of(id_);
+    if (kind.empty()) return;
+    begin("built-in");
+    if (const auto own = made(bench_.state(id_), /*built_in=*/true))
+      if (const auto theirs = round(*own, {}))
+        same(*theirs, first, "what stage kind '" + kind + "' gives, beside the engine's own stage,",
+             "how the kind runs layers; what is to be computed otherwise is a family's", kRounding);
     kept();
   }
 

@@ -55,9 +55,10 @@ struct ContractOptions {
 ///   (`wrong_gradients`);
 /// - split backward: input gradients, then weight gradients, to the bit what a whole one gives;
 /// - order of parts: backwards from the last part on, up to the order of a sum (1e-9);
+/// - built-in: a stage of a kind gives the rows, losses and gradients that the engine's own gives,
+///   up to 1e-9;
 /// - packing: samples beside each other in a part give, each of them, the rows, losses and
-/// gradients
-///   that they give alone, up to 1e-9, and so do layers that add to the loss;
+///   gradients that they give alone, up to 1e-9, and so does what layers add to the loss;
 /// - parts: where two samples have media, a microbatch of encoders in two parts, both in flight,
 /// one
 ///   for a later microbatch of the llm: of each sample what it gives alone, up to 1e-9;

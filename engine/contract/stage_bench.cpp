@@ -243,6 +243,15 @@ Result<std::unique_ptr<StageProgram>> StageBench::make(StageId id, const StateSt
   return make_stage({plan_, id, setup_.modules(), setup_.layers, state});
 }
 
+Result<std::unique_ptr<StageProgram>> StageBench::make_built_in(StageId id,
+                                                                const StateStore& state) const {
+  return built_in_stage({plan_, id, setup_.modules(), setup_.layers, state});
+}
+
+std::string StageBench::kind_of(StageId id) const {
+  return stage_kind_of(plan_, id, setup_.modules());
+}
+
 bool StageBench::offloads(StageId id) const {
   return engine::offloads(plan_, id, setup_.modules()) &&
          !traffic_of(plan_, planned_.iteration, id).backward.empty();

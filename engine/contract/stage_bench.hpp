@@ -51,6 +51,10 @@ class StageBench {
   Result<StateStore> copy(const StateStore& state) const;
   /// A stage on a state, whose memory it shares. Errors: as `make_stage`.
   Result<std::unique_ptr<StageProgram>> make(StageId id, const StateStore& state) const;
+  /// The engine's own instead, whatever kind the stage is of. Errors: as `built_in_stage`.
+  Result<std::unique_ptr<StageProgram>> make_built_in(StageId id, const StateStore& state) const;
+  /// As `stage_kind_of`.
+  std::string kind_of(StageId id) const;
 
   /// What comes to a stage: of a sample the same at every call and in every cut. Cost: draws it.
   /// REQUIRES: there is such a cut.

@@ -103,6 +103,12 @@ Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request) {
   return made;
 }
 
+std::string stage_kind_of(const ParallelPlan& plan, StageId id,
+                          const std::vector<ModuleConfig>& modules) {
+  const auto kind = kind_of(plan.at(id), plan.model, modules);
+  return kind.ok() && kind.value() != nullptr ? kind.value()->name : "";
+}
+
 bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConfig>& modules) {
   if (plan.is_llm(id)) return false;
   const auto kind = kind_of(plan.at(id), plan.model, modules);

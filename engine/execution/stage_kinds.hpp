@@ -61,6 +61,11 @@ Result<std::unique_ptr<StageProgram>> built_in_stage(const StageRequest& request
 /// families of this stage.
 Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request);
 
+/// The name of the kind that `make_stage` asks for a stage; empty: the engine's own makes it, or it
+/// is refused.
+std::string stage_kind_of(const ParallelPlan& plan, StageId id,
+                          const std::vector<ModuleConfig>& modules);
+
 /// Whether what a stage keeps may go to host memory between forward and backward: the built-in
 /// one's may, and of a kind what it says; never a stage's with layers of the llm, which no plan
 /// asks.

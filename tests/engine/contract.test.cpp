@@ -81,7 +81,8 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
     for (const auto* promise : {"moved", "packing", "parts"}) CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
-  CHECK_FALSE(keeps(verdicts.back(), "offload"));  // No plan puts away what the llm keeps.
+  CHECK_FALSE(keeps(verdicts.front(), "built-in"));  // No kind of a user's runs it.
+  CHECK_FALSE(keeps(verdicts.back(), "offload"));    // No plan puts away what the llm keeps.
 }
 
 TEST_CASE("frozen modules keep what stages promise", "[engine]") {
@@ -234,6 +235,7 @@ TEST_CASE("a batch is cut for a part that waits for a later microbatch of the ll
 TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("") == "");
   CHECK(broken_by_stage("by microbatch") == "parts");
+  CHECK(broken_by_stage("doubles") == "built-in");
 }
 
 TEST_CASE("each fault of a layer has the name of its promise", "[engine]") {

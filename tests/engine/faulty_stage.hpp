@@ -37,8 +37,13 @@ class FaultyStage final : public StageFilter {
   Result<at::Tensor> rows_for(MessageId message) override {
     auto rows = StageFilter::rows_for(message);
     if (!rows.ok()) return rows;
+    if (fault_ == "doubles") return rows.value().mul(2);
     if (fault_ == "by microbatch" && forwards_[last_] > 1) return rows.value().mul(1.001);
     return rows;
+  }
+
+  void accept_gradient(MessageId message, at::Tensor gradient) override {
+    StageFilter::accept_gradient(message, fault_ == "doubles" ? gradient.mul(2) : gradient);
   }
 
  private:

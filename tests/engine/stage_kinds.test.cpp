@@ -33,6 +33,7 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   };
   // Of each pipeline an encoder with its projector comes first, then the llm's stages.
   REQUIRE_FALSE(is_counting(stage(0)));
+  CHECK(stage_kind_of(plan, StageId{0}, setup.modules()).empty());
   CHECK(check_stage_kinds(plan, setup.modules(), true).ok());
   CHECK(offloads(plan, StageId{0}, setup.modules()));
   CHECK_FALSE(offloads(plan, StageId{1}, setup.modules()));  // No plan asks the llm's.
@@ -44,6 +45,8 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   };
   REQUIRE(register_stage({"seers", {"qwen2-vl"}, counting}).ok());
   CHECK(is_counting(stage(0)));
+  CHECK(stage_kind_of(plan, StageId{0}, setup.modules()) == "seers");
+  CHECK(stage_kind_of(plan, StageId{1}, setup.modules()).empty());
   CHECK_FALSE(offloads(plan, StageId{0}, setup.modules()));  // The kind does not say that it can.
   const auto kept = check_stage_kinds(plan, setup.modules(), true);
   REQUIRE_FALSE(kept.ok());
