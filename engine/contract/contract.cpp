@@ -38,7 +38,8 @@ class Check {
         verdict_(verdict),
         inputs_(bench.draw_inputs(id)) {}
 
-  void run() {
+  /// `halves`: the model as `StageBench::halved` has it; null: no module is cut.
+  void run(const StageBench* halves) {
     begin("rows");
     auto state = bench_.state(id_);
     stage_ = made(state);
@@ -60,6 +61,7 @@ class Check {
     memory();
     frozen();
     moved(*first);
+    if (halves != nullptr) cut(*halves);
   }
 
  private:
@@ -304,6 +306,19 @@ class Check {
     kept();
   }
 
+  void cut(const StageBench& halves) {
+    const auto stages = halves.halves_in(bench_, id_);
+    if (stages.empty()) return;
+    begin("cut");
+    for (const StageId half : stages)
+      if (const auto ran = halves.run_alone(half); !ran.ok())
+        breach(observe::stage_words(halves.plan(), halves.plan().at(half)) +
+                   " by itself: " + ran.error().message,
+               "`hidden_width` of the family's `describe`, and what a layer has from another one "
+               "beside its rows");
+    kept();
+  }
+
   const StageBench& bench_;
   StageId id_;
   const ContractOptions& options_;
@@ -336,6 +351,9 @@ Result<std::vector<StageVerdict>> check_contract(const job::Job& job,
   const auto made = StageBench::create(job, options.bench);
   if (!made.ok()) return made.error();
   const StageBench& bench = *made.value();
+  const auto cut = bench.halved();
+  if (!cut.ok()) return cut.error();
+  const StageBench& halves = *cut.value();
   std::vector<StageVerdict> verdicts;
   bool is_known = options.module.empty();
   for (std::size_t s = 0; s < bench.plan().stages.size(); ++s) {
@@ -354,7 +372,7 @@ Result<std::vector<StageVerdict>> check_contract(const job::Job& job,
     verdict.not_tried = reason_against(bench, id, options);
     if (!verdict.not_tried.empty()) continue;
     const auto begin = std::chrono::steady_clock::now();
-    Check(bench, id, options, verdict).run();
+    Check(bench, id, options, verdict).run(options.bench.is_by_layer ? nullptr : &halves);
     verdict.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

@@ -69,7 +69,9 @@ struct ContractOptions {
 /// - memory: nothing is held after a round, and the next one takes none for good;
 /// - frozen: what does not train has no gradient and the bits that it had, where there is such;
 /// - moved: after a step of the optimizer a stage on a copy of the state goes on to the bit as the
-///   one that was there, where anything trains.
+///   one that was there, where anything trains;
+/// - cut: each module of several layers as two stages, on rows as wide as the plan has them; not
+///   where layers are tried alone.
 ///
 /// Errors: as `StageBench::create`; not_found: no such module.
 Result<std::vector<StageVerdict>> check_contract(const job::Job& job,

@@ -58,6 +58,24 @@ std::vector<HandStage> stages_of(const ModelGraph& model, bool by_layer) {
   return stages;
 }
 
+/// Two stages of each module of several layers.
+std::vector<HandStage> halves_of(const ModelGraph& model) {
+  std::vector<HandStage> stages;
+  const auto add = [&](HandRun run) {
+    stages.push_back({static_cast<std::int32_t>(stages.size()), 0, {std::move(run)}});
+  };
+  for (const ModuleSpec& module : model.modules) {
+    const auto layers = static_cast<std::int32_t>(module.layers.size());
+    if (layers > 1) {
+      add({module.name, LayerRange{0, layers / 2}});
+      add({module.name, LayerRange{layers / 2, layers}});
+    } else if (module.kind != ModuleKind::projector) {
+      add({module.name, {}});
+    }
+  }
+  return stages;
+}
+
 /// What a sample has: encoders with media, one bit each.
 std::uint64_t media_of(const SampleShape& shape) {
   std::uint64_t bits = 0;
@@ -97,7 +115,8 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
   auto setup = prepare(plain_job(job, options.samples));
   if (!setup.ok()) return std::move(setup).error();
   std::unique_ptr<StageBench> bench(new StageBench(std::move(setup).value()));
-  if (auto cut = bench->cut(options.is_by_layer); !cut.ok()) return cut.error();
+  if (auto cut = bench->cut(stages_of(bench->setup_.model, options.is_by_layer)); !cut.ok())
+    return cut.error();
   if (!options.has_own_data) bench->samples_ = made_samples(bench->setup_.data, options.samples);
   if (options.has_own_data)
     if (auto taken = bench->take_samples(options.samples); !taken.ok()) return taken.error();
@@ -106,9 +125,17 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
   return bench;
 }
 
-Status StageBench::cut(bool by_layer) {
+Result<std::unique_ptr<StageBench>> StageBench::halved() const {
+  std::unique_ptr<StageBench> bench(new StageBench(setup_));
+  bench->samples_ = samples_;
+  if (auto cut = bench->cut(halves_of(setup_.model)); !cut.ok()) return cut.error();
+  if (auto planned = bench->plan_batch(); !planned.ok()) return planned.error();
+  return bench;
+}
+
+Status StageBench::cut(std::vector<HandStage> stages) {
   auto& layout = setup_.job.parallel.layout;
-  layout.pipelines = {stages_of(setup_.model, by_layer)};
+  layout.pipelines = {std::move(stages)};
   auto& cluster = setup_.job.cluster;
   cluster.nodes = static_cast<std::int32_t>(layout.pipelines.front().size());
   cluster.local_nodes = cluster.nodes;
@@ -261,6 +288,26 @@ bool StageBench::has_module(StageId id, const std::string& module) const {
   return std::ranges::any_of(plan_.at(id).runs, [&](const LayerRun& run) {
     return plan_.model.at(run.module).name == module;
   });
+}
+
+std::vector<StageId> StageBench::halves_in(const StageBench& whole, StageId id) const {
+  std::vector<StageId> found;
+  for (std::size_t s = 0; s < plan_.stages.size(); ++s) {
+    const LayerRun& run = plan_.stages[s].runs.front();
+    const ModuleSpec& module = plan_.model.at(run.module);
+    if (std::cmp_less(run.layers.size(), module.layers.size()) && whole.has_module(id, module.name))
+      found.emplace_back(s);
+  }
+  return found;
+}
+
+Status StageBench::run_alone(StageId id) const {
+  const auto own = state(id);
+  if (!own.ok()) return own.error();
+  const auto stage = make(id, own.value());
+  if (!stage.ok()) return stage.error();
+  const auto outcome = round(*stage.value(), id, {}, draw_inputs(id));
+  return outcome.ok() ? Status(Done{}) : Status(outcome.error());
 }
 
 LoneLayer StageBench::layer_of(StageId id) const {

@@ -14,6 +14,7 @@
 #include "engine/contract/stage_round.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "engine/state/state_store.hpp"
+#include "runtime/vocabulary/hand_layout.hpp"
 
 namespace troupe::engine {
 
@@ -38,6 +39,10 @@ class StageBench {
   /// samples.
   static Result<std::unique_ptr<StageBench>> create(const job::Job& job,
                                                     const BenchOptions& options);
+
+  /// The same samples for a model whose modules of several layers are two stages each; a projector
+  /// is a stage of its own then. Errors: as `create`, but none of data.
+  Result<std::unique_ptr<StageBench>> halved() const;
 
   const ParallelPlan& plan() const { return plan_; }
   const JobSetup& setup() const { return setup_; }
@@ -71,6 +76,10 @@ class StageBench {
   bool offloads(StageId id) const;
 
   bool has_module(StageId id, const std::string& module) const;
+  /// Of a model that is halved: its stages that have half a module of a stage of another bench.
+  std::vector<StageId> halves_in(const StageBench& whole, StageId id) const;
+  /// A round of a stage made anew. Errors: as `state`, `make` and `round`.
+  Status run_alone(StageId id) const;
   /// REQUIRES: a stage for every layer.
   LoneLayer layer_of(StageId id) const;
   /// Memory that trying a stage takes, about: copies of its state, gradients of several rounds.
@@ -80,7 +89,7 @@ class StageBench {
 
  private:
   explicit StageBench(JobSetup setup) : setup_(std::move(setup)) {}
-  Status cut(bool by_layer);
+  Status cut(std::vector<HandStage> stages);
   Status take_samples(std::int64_t count);
   Status plan_batch();
   Status plan_cuts();

@@ -81,6 +81,9 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
     for (const auto* promise : {"moved", "packing", "parts"}) CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
+  // The encoders have three layers each, the llm four.
+  for (const StageVerdict& verdict : verdicts)
+    CHECK(keeps(verdict, "cut") == !options.bench.is_by_layer);
   CHECK_FALSE(keeps(verdicts.front(), "built-in"));  // No kind of a user's runs it.
   CHECK_FALSE(keeps(verdicts.back(), "offload"));    // No plan puts away what the llm keeps.
 }
@@ -155,6 +158,20 @@ TEST_CASE("one layer of each kind stands for those that are alike", "[engine]") 
   CHECK(verdicts[2].kind == "llm.head");
   options.module = "lm";
   CHECK(check_contract(tiny_job(), options).error().code == Errc::not_found);
+}
+
+TEST_CASE("a module of several layers is tried as two stages", "[engine][errors]") {
+  ContractOptions options;
+  options.module = "projector";
+  const auto verdicts = check(faulty_job("widens"), options);
+  REQUIRE(verdicts.size() == 1);
+  CHECK_FALSE(keeps(verdicts.front(), "cut"));
+  REQUIRE_FALSE(verdicts.front().breaches.empty());
+  for (const Breach& breach : verdicts.front().breaches) CHECK(breach.promise == "cut");
+  const Breach& first = verdicts.front().breaches.front();
+  INFO(first.found);
+  CHECK(first.found.starts_with("projector 0 by itself: rows are "));
+  CHECK(first.found.ends_with(" x 17"));  // The llm has 16 columns.
 }
 
 TEST_CASE("a stage that does not fit is named and not tried", "[engine]") {

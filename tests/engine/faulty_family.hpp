@@ -25,8 +25,8 @@ struct FaultyConfig {
   friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
 };
 
-inline const std::vector<std::string> kFaults{"none", "chooses", "steep", "writes",
-                                              "asks", "copies",  "mixes", "adds"};
+inline const std::vector<std::string> kFaults{"none",   "chooses", "steep", "writes", "asks",
+                                              "copies", "mixes",   "adds",  "widens"};
 
 /// gelu(x W^T + b), with a constant beside it.
 class FaultyLayer final : public models::ParameterLayer {
@@ -68,19 +68,32 @@ inline void register_faulty_family() {
   models::Family family{"faulty", ModuleKind::projector, FaultyConfig{}};
   family.fields = models::fields_of<FaultyConfig>(
       +[](models::ConfigFields& v, FaultyConfig& x) { v.word("fault", x.fault, kFaults); });
-  family.sizes =
-      models::asked<FaultyConfig>(+[](const FaultyConfig&) { return models::ModuleSizes{}; });
+  family.sizes = models::asked<FaultyConfig>(+[](const FaultyConfig& x) {
+    return models::ModuleSizes{.layers = x.fault == "widens" ? 2 : 1};
+  });
   family.describe = [](const ModuleConfig& module, const models::Widths& widths) {
     models::LayerDescription layer{module.name + ".faulty", {}};
     layer.parameters = {{module.name + ".weight", {widths.output, widths.input}},
                         {module.name + ".bias", {widths.output}, models::Initial::zeros},
                         {module.name + ".constant", {4, 4}, models::Initial::sinusoid}};
-    return models::ModuleDescription{{std::move(layer)}, widths.output, widths.output};
+    models::ModuleDescription made{{std::move(layer)}, widths.output, widths.output};
+    if (module.config.as<FaultyConfig>().fault != "widens") return made;
+    // A second layer, and one column more between the two than there is.
+    made.layers.push_back({module.name + ".second", {}});
+    made.layers.back().parameters = {
+        {module.name + ".second.weight", {widths.output, widths.output}},
+        {module.name + ".second.bias", {widths.output}, models::Initial::zeros}};
+    ++made.hidden_width;
+    return made;
   };
   family.works = [](const ModuleConfig& module, const models::Widths& widths) {
-    const auto weights = static_cast<double>(widths.input * widths.output);
-    return std::vector{models::dense_work(module.name + ".faulty", weights, widths.output,
-                                          static_cast<double>(widths.input))};
+    const auto dense = [&](std::int64_t input) {
+      return models::dense_work(module.name + ".faulty", static_cast<double>(input * widths.output),
+                                widths.output, static_cast<double>(input));
+    };
+    std::vector works{dense(widths.input)};
+    if (module.config.as<FaultyConfig>().fault == "widens") works.push_back(dense(widths.output));
+    return works;
   };
   family.make = [](const ModuleConfig& module, int, std::vector<models::Parameter> parameters) {
     return std::make_unique<FaultyLayer>(module.config.as<FaultyConfig>().fault,
