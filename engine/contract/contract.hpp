@@ -28,7 +28,7 @@ struct Breach {
 struct StageVerdict {
   std::string stage;       ///< `vision 0-3, vision_projector`.
   std::string kind;        ///< Of a layer that was tried alone, `llm.block`; else empty.
-  std::int32_t alike = 0;  ///< Layers of this kind in its module, for which it stands; else 0.
+  std::int32_t alike = 0;  ///< Layers of its module that are like it, for which it stands; else 0.
   std::vector<std::string> kept;
   std::vector<Breach> breaches;
   std::string not_tried;  ///< Why not, with the way out; empty: it was tried.

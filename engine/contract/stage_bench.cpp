@@ -310,16 +310,32 @@ Status StageBench::run_alone(StageId id) const {
   return outcome.ok() ? Status(Done{}) : Status(outcome.error());
 }
 
+/// What tells the parameters of one kind of layer from another's, in words: names without numbers,
+/// sizes, and what trains.
+std::vector<std::string> StageBench::parameters_of(LayerId layer) const {
+  std::vector<std::string> words;
+  for (const ParameterInfo& parameter : setup_.parameters) {
+    if (!std::ranges::count(parameter.uses, layer)) continue;
+    std::string text = parameter.name;
+    std::erase_if(text, [](char c) { return '0' <= c && c <= '9'; });
+    for (const std::int64_t size : parameter.shape) text += " " + std::to_string(size);
+    words.push_back(text + (parameter.trains ? " trains" : ""));
+  }
+  return words;
+}
+
 LoneLayer StageBench::layer_of(StageId id) const {
   const LayerRun& run = plan_.at(id).runs.front();
-  const auto index = static_cast<std::size_t>(run.layers.begin);
   const auto works = scheduler::model_works(setup_.model, setup_.modules());
   const auto& of_module = works[run.module.index()];
-  LoneLayer layer{plan_.model.at(run.module).layers[index].name, of_module[index].kind};
-  layer.alike =
-      static_cast<std::int32_t>(std::ranges::count(of_module, layer.kind, &LayerWork::kind));
-  layer.is_first = std::ranges::find(of_module, layer.kind, &LayerWork::kind) - of_module.begin() ==
-                   run.layers.begin;
+  const LayerWork& own = of_module[at(run.layers.begin)];
+  const auto parameters = parameters_of({run.module, run.layers.begin});
+  LoneLayer layer{plan_.model.at(run.module).layers[at(run.layers.begin)].name, own.kind, 0};
+  for (std::int32_t other = 0; std::cmp_less(other, of_module.size()); ++other) {
+    if (of_module[at(other)] != own || parameters_of({run.module, other}) != parameters) continue;
+    if (layer.alike == 0) layer.is_first = other == run.layers.begin;
+    ++layer.alike;
+  }
   return layer;
 }
 

@@ -24,11 +24,12 @@ struct BenchOptions {
   bool is_by_layer = false;   ///< A stage for every layer, not for every module.
 };
 
-/// The layer of a stage, where every layer has one.
+/// The layer of a stage, where every layer has one. Layers are alike where their work is equal, and
+/// their parameters but for numbers in names, which count layers.
 struct LoneLayer {
   std::string name, kind;  ///< Kinds as layers' costs have them: `llm.block`.
-  std::int32_t alike = 1;  ///< Layers of this kind in its module.
-  bool is_first = true;    ///< Of its kind in its module.
+  std::int32_t alike = 1;  ///< Layers like this one in its module.
+  bool is_first = true;    ///< Of these.
 };
 
 class StageBench {
@@ -93,6 +94,7 @@ class StageBench {
   Status take_samples(std::int64_t count);
   Status plan_batch();
   Status plan_cuts();
+  std::vector<std::string> parameters_of(LayerId layer) const;
   at::Tensor drawn(const IterationPlan& iteration, const Message& message, bool is_gradient) const;
 
   JobSetup setup_;

@@ -44,6 +44,8 @@ struct LayerWork {
   /// of the forward then; and the product of the forward is computed again for the weight gradient.
   std::int64_t logits = 0;
 
+  friend bool operator==(const LayerWork&, const LayerWork&) = default;
+
   /// Forward flops per pair of rows that attend: scores and values take 2 each per column.
   double attention_flops() const {
     return attention ? 4.0 * static_cast<double>(attention->heads * attention->head_dim) : 0;

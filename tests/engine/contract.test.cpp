@@ -160,6 +160,21 @@ TEST_CASE("one layer of each kind stands for those that are alike", "[engine]") 
   CHECK(check_contract(tiny_job(), options).error().code == Errc::not_found);
 }
 
+TEST_CASE("layers of one kind that are not alike are all tried", "[engine]") {
+  ContractOptions options = by_layer();
+  options.module = "projector";
+  // By hand: both say that they are `projector.faulty`. One has 24 x 16 weights, the other 16 x 16,
+  // which their work says where it does not pretend.
+  for (const auto* fault : {"widens", "pretends"}) {
+    const auto verdicts = check(faulty_job(fault), options);
+    REQUIRE(verdicts.size() == 2);
+    for (const StageVerdict& verdict : verdicts) {
+      CHECK(verdict.kind == "projector.faulty");
+      CHECK(verdict.alike == 1);
+    }
+  }
+}
+
 TEST_CASE("a module of several layers is tried as two stages", "[engine][errors]") {
   ContractOptions options;
   options.module = "projector";

@@ -26,7 +26,13 @@ struct FaultyConfig {
 };
 
 inline const std::vector<std::string> kFaults{"none",   "chooses", "steep", "writes", "asks",
-                                              "copies", "mixes",   "adds",  "widens"};
+                                              "copies", "mixes",   "adds",  "widens", "pretends"};
+
+/// Of a projector of two layers: one column more between them than there is, or the first one's
+/// work said of the second.
+inline bool has_two_layers(const std::string& fault) {
+  return fault == "widens" || fault == "pretends";
+}
 
 /// gelu(x W^T + b), with a constant beside it.
 class FaultyLayer final : public models::ParameterLayer {
@@ -69,7 +75,7 @@ inline void register_faulty_family() {
   family.fields = models::fields_of<FaultyConfig>(
       +[](models::ConfigFields& v, FaultyConfig& x) { v.word("fault", x.fault, kFaults); });
   family.sizes = models::asked<FaultyConfig>(+[](const FaultyConfig& x) {
-    return models::ModuleSizes{.layers = x.fault == "widens" ? 2 : 1};
+    return models::ModuleSizes{.layers = has_two_layers(x.fault) ? 2 : 1};
   });
   family.describe = [](const ModuleConfig& module, const models::Widths& widths) {
     models::LayerDescription layer{module.name + ".faulty", {}};
@@ -77,13 +83,13 @@ inline void register_faulty_family() {
                         {module.name + ".bias", {widths.output}, models::Initial::zeros},
                         {module.name + ".constant", {4, 4}, models::Initial::sinusoid}};
     models::ModuleDescription made{{std::move(layer)}, widths.output, widths.output};
-    if (module.config.as<FaultyConfig>().fault != "widens") return made;
-    // A second layer, and one column more between the two than there is.
+    const std::string& fault = module.config.as<FaultyConfig>().fault;
+    if (!has_two_layers(fault)) return made;
     made.layers.push_back({module.name + ".second", {}});
     made.layers.back().parameters = {
         {module.name + ".second.weight", {widths.output, widths.output}},
         {module.name + ".second.bias", {widths.output}, models::Initial::zeros}};
-    ++made.hidden_width;
+    if (fault == "widens") ++made.hidden_width;
     return made;
   };
   family.works = [](const ModuleConfig& module, const models::Widths& widths) {
@@ -92,7 +98,9 @@ inline void register_faulty_family() {
                                 widths.output, static_cast<double>(input));
     };
     std::vector works{dense(widths.input)};
-    if (module.config.as<FaultyConfig>().fault == "widens") works.push_back(dense(widths.output));
+    const std::string& fault = module.config.as<FaultyConfig>().fault;
+    if (has_two_layers(fault))
+      works.push_back(dense(fault == "widens" ? widths.output : widths.input));
     return works;
   };
   family.make = [](const ModuleConfig& module, int, std::vector<models::Parameter> parameters) {
