@@ -14,6 +14,8 @@
 #include "engine/contract/slopes.hpp"
 #include "engine/state/memory_count.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::engine {
 
@@ -38,8 +40,21 @@ class Check {
         verdict_(verdict),
         inputs_(bench.draw_inputs(id)) {}
 
-  /// `halves`: the model as `StageBench::halved` has it; null: no module is cut.
+  /// `halves`: the model as `StageBench::halved` has it; null: no module is cut. What a stage
+  /// throws beside rounds, which name their calls, ends it.
   void run(const StageBench* halves) {
+    const auto done = call_guarded(Errc::internal, [&]() -> Status {
+      hold_all(halves);
+      return Done{};
+    });
+    if (!done.ok())
+      breach(
+          "`parameters`, `state` or `abandon` beside a round " + first_line(done.error().message),
+          "these functions of the stage");
+  }
+
+ private:
+  void hold_all(const StageBench* halves) {
     begin("rows");
     auto state = bench_.state(id_);
     stage_ = made(state);
@@ -64,11 +79,11 @@ class Check {
     if (halves != nullptr) cut(*halves);
   }
 
- private:
   std::unique_ptr<StageProgram> made(const Result<StateStore>& state, bool built_in = false) {
-    auto made = !state.ok() ? Result<std::unique_ptr<StageProgram>>(state.error())
-                : built_in  ? bench_.make_built_in(id_, state.value())
-                            : bench_.make(id_, state.value());
+    auto made = call_guarded(Errc::internal, [&]() -> Result<std::unique_ptr<StageProgram>> {
+      if (!state.ok()) return state.error();
+      return built_in ? bench_.make_built_in(id_, state.value()) : bench_.make(id_, state.value());
+    });
     if (made.ok()) return std::move(made).value();
     breach(to_string(made.error()),
            "the layers' parameters, and `make` of the family or stage kind");

@@ -13,6 +13,7 @@
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/seeded_store.hpp"
 #include "runtime/vocabulary/index.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 #include "scheduler/cost/layer_work.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
@@ -304,7 +305,7 @@ std::vector<StageId> StageBench::halves_in(const StageBench& whole, StageId id) 
 Status StageBench::run_alone(StageId id) const {
   const auto own = state(id);
   if (!own.ok()) return own.error();
-  const auto stage = make(id, own.value());
+  const auto stage = call_guarded(Errc::internal, [&] { return make(id, own.value()); });
   if (!stage.ok()) return stage.error();
   const auto outcome = round(*stage.value(), id, {}, draw_inputs(id));
   return outcome.ok() ? Status(Done{}) : Status(outcome.error());

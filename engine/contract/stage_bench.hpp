@@ -79,7 +79,8 @@ class StageBench {
   bool has_module(StageId id, const std::string& module) const;
   /// Of a model that is halved: its stages that have half a module of a stage of another bench.
   std::vector<StageId> halves_in(const StageBench& whole, StageId id) const;
-  /// A round of a stage made anew. Errors: as `state`, `make` and `round`.
+  /// A round of a stage made anew. Errors: as `state`, `make` and `round`; what the first two
+  /// throw.
   Status run_alone(StageId id) const;
   /// REQUIRES: a stage for every layer.
   LoneLayer layer_of(StageId id) const;

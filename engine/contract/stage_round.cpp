@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/execution/device.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::engine {
@@ -53,22 +54,40 @@ class Round {
   }
 
  private:
+  /// A call of the stage, whose errors name it.
   template <class Call>
-  auto call(const char* name, const PartKey& part, Call&& work) -> decltype(work()) {
+  static auto call(const char* name, const PartKey& part, Call&& work) -> decltype(work()) {
     auto made = call_guarded(Errc::internal, std::forward<Call>(work));
     if (made.ok()) return made;
     Error error = std::move(made).error();
     error.message =
         std::string(name) +
         (part.microbatch.valid() ? " of microbatch " + std::to_string(part.microbatch.value) : "") +
-        ": " + error.message;
+        ": " + first_line(error.message);
     return error;
+  }
+  /// The same of one that has no error to return.
+  template <class Call>
+  static Status run_call(const char* name, const PartKey& part, Call&& work) {
+    return call(name, part, [&]() -> Status {
+      work();
+      return Done{};
+    });
+  }
+
+  Result<Bytes> activations(const PartKey& part) const {
+    return call("activations", part, [&]() -> Result<Bytes> { return stage_.activations(); });
   }
 
   Status forward(const PartKey& part) {
-    for (const MessageId id : traffic_.incoming[part])
+    for (const MessageId id : traffic_.incoming[part]) {
       // A leaf of its own: the stage may let it collect its gradient.
-      stage_.accept_rows(id, inputs_.rows.at(id).detach().clone());
+      at::Tensor rows = inputs_.rows.at(id).detach().clone();
+      if (auto done =
+              run_call("accept_rows", part, [&] { stage_.accept_rows(id, std::move(rows)); });
+          !done.ok())
+        return done;
+    }
     if (auto done = call("forward", part, [&] { return stage_.forward(part); }); !done.ok())
       return done;
     for (const MessageId id : traffic_.outgoing[part]) {
@@ -80,15 +99,18 @@ class Round {
   }
 
   Status offload(const PartKey& part) {
-    const Bytes before = stage_.activations();
+    const auto before = activations(part);
+    if (!before.ok()) return before.error();
     const auto went = call("offload", part, [&] { return stage_.offload(part, *device_); });
     if (!went.ok()) return went.error();
     away_[part] = went.value();
-    return moved("offload", part, before, before - went.value());
+    return moved("offload", part, before.value(), before.value() - went.value());
   }
 
   Status fetch(const PartKey& part) {
-    const Bytes before = stage_.activations(), went = away_.at(part);
+    const Bytes went = away_.at(part);
+    const auto before = activations(part);
+    if (!before.ok()) return before.error();
     const auto came = call("fetch", part, [&] { return stage_.fetch(part, *device_); });
     if (!came.ok()) return came.error();
     if (came.value() != went)
@@ -98,17 +120,19 @@ class Round {
                        std::to_string(went.count()) + " that went",
                    {},
                    {}};
-    return moved("fetch", part, before, before + went);
+    return moved("fetch", part, before.value(), before.value() + went);
   }
 
   /// Whether the stage counts what it holds, as it says that it has moved.
   Status moved(const std::string& name, const PartKey& part, Bytes before, Bytes wanted) const {
-    const Bytes held = stage_.activations();
-    if (held == wanted) return Done{};
+    const auto held = activations(part);
+    if (!held.ok()) return held.error();
+    if (held.value() == wanted) return Done{};
     return Error{Errc::internal,
                  name + " of microbatch " + std::to_string(part.microbatch.value) +
                      ": `activations` goes from " + std::to_string(before.count()) + " to " +
-                     std::to_string(held.count()) + " instead of " + std::to_string(wanted.count()),
+                     std::to_string(held.value().count()) + " instead of " +
+                     std::to_string(wanted.count()),
                  {},
                  {}};
   }
@@ -116,9 +140,14 @@ class Round {
   Status backward(const PartKey& part) {
     if (options_.is_offloaded)
       if (auto back = fetch(part); !back.ok()) return back;
-    for (const MessageId id : traffic_.outgoing[part])
-      if (iteration_.at(id).has_backward)
-        stage_.accept_gradient(id, inputs_.gradients.at(id).clone());
+    for (const MessageId id : traffic_.outgoing[part]) {
+      if (!iteration_.at(id).has_backward) continue;
+      at::Tensor gradient = inputs_.gradients.at(id).clone();
+      if (auto given = run_call("accept_gradient", part,
+                                [&] { stage_.accept_gradient(id, std::move(gradient)); });
+          !given.ok())
+        return given;
+    }
     const auto done =
         options_.is_split
             ? call("backward_input", part, [&] { return stage_.backward_input(part); })
@@ -163,23 +192,42 @@ class Round {
   }
 
   Result<StageOutcome> finish() {
-    for (const PartLoss& loss : stage_.losses()) {
+    if (auto told = take_losses(); !told.ok()) return told.error();
+    auto ended = options_.is_forward_only ? run_call("abandon", {}, [&] { stage_.abandon(); })
+                                          : run_call("state", {}, [&] { take_groups(); });
+    if (!ended.ok()) return ended.error();
+    const auto left = activations({});
+    if (!left.ok()) return left.error();
+    outcome_.left = left.value();
+    return std::move(outcome_);
+  }
+
+  Status take_losses() {
+    const auto losses =
+        call("losses", {}, [&]() -> Result<std::vector<PartLoss>> { return stage_.losses(); });
+    if (!losses.ok()) return losses.error();
+    for (const PartLoss& loss : losses.value()) {
       outcome_.losses.push_back(loss.sum);
       outcome_.part_losses[{loss.microbatch, loss.part}] += loss.sum;
       outcome_.loss += loss.sum / static_cast<double>(iteration_.trained_tokens);
     }
-    for (const PartAuxiliary& added : stage_.auxiliary()) {
+    const auto all = call("auxiliary", {}, [&]() -> Result<std::vector<PartAuxiliary>> {
+      return stage_.auxiliary();
+    });
+    if (!all.ok()) return all.error();
+    for (const PartAuxiliary& added : all.value()) {
       outcome_.losses.push_back(added.value);
       outcome_.added[added.name] += added.value;
       outcome_.loss += added.value;
     }
-    if (options_.is_forward_only) stage_.abandon();
-    for (std::size_t g = 0; g < plan_.groups.size() && !options_.is_forward_only; ++g)
+    return Done{};
+  }
+
+  void take_groups() {
+    for (std::size_t g = 0; g < plan_.groups.size(); ++g)
       for (const ParameterUse& use : plan_.groups[g].uses)
         if (use.stage == id_)
           outcome_.groups.push_back(stage_.state(GroupId{g}, use.layer).gradients().clone());
-    outcome_.left = stage_.activations();
-    return std::move(outcome_);
   }
 
   StageProgram& stage_;

@@ -366,7 +366,8 @@ Status Executor::end_work() {
 Status Executor::abandon() {
   Status ended = end_work();
   mailbox_.begin(0, {});
-  for (auto& [id, program] : stages_) program->abandon();
+  for (auto& [id, program] : stages_)
+    if (auto dropped = drop(id, *program); ended.ok() && !dropped.ok()) ended = std::move(dropped);
   iteration_.reset();
   return ended;
 }

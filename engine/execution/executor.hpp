@@ -80,7 +80,7 @@ class Executor : private Viewer {
   /// Drops the unfinished iteration, if there is one, and what it holds. Parameters stay as they
   /// were unless COMMIT was decided; updates that were launched then are completed. Waits for the
   /// work that is under way.
-  /// Errors: such an update failed, and its holder has half of it.
+  /// Errors: such an update failed, and its holder has half of it; internal: a stage threw.
   Status abandon();
 
   /// What the running iteration allows posted receives to hold.
@@ -138,6 +138,7 @@ class Executor : private Viewer {
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
   LongWork long_work(const Action* action) const;
   Status end_work();
+  Status drop(StageId id, StageProgram& program) const;
   Work work_of(const Action& action);
   Work send(const Action& action);
   Status give(std::vector<Parcel> parcels, Outcome& outcome);

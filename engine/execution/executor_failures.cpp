@@ -6,6 +6,7 @@
 #include "engine/execution/executor.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/joined.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::engine {
 
@@ -65,6 +66,22 @@ LongWork Executor::long_work(const Action* action) const {
                "alone), or at the device; raise train.stall_timeout_s where it may take so long"));
   work.work.error.code = Errc::timed_out;
   return work;
+}
+
+/// What one stage throws keeps no other one from dropping what it has.
+Status Executor::drop(StageId id, StageProgram& program) const {
+  auto dropped = call_guarded(Errc::internal, [&]() -> Status {
+    program.abandon();
+    return Done{};
+  });
+  if (dropped.ok()) return dropped;
+  return Error{Errc::internal,
+               "`abandon` of stage " + std::to_string(id.index()) + " on device " +
+                   std::to_string(options_.device.index()) + " " +
+                   first_line(dropped.error().message),
+               {},
+               "where the stage is a plug-in's, correct it (`troupe check` tries it); else it is a "
+               "defect: please report it with the job file and the log"};
 }
 
 FailedWork Executor::failed_work(const Action* action, const std::string& thrown,

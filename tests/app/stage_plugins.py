@@ -128,7 +128,14 @@ struct Faulty final : StageFilter {
   Result<Bytes> fetch(PartKey part, Device& device) override {
     return fault == "no-fetch" ? Bytes{} : StageFilter::fetch(part, device);
   }
-  void abandon() override { if (fault != "holds-on") StageFilter::abandon(); }
+  void abandon() override {
+    if (fault == "throws-abandon") throw std::runtime_error("too tired");
+    if (fault != "holds-on") StageFilter::abandon();
+  }
+  std::vector<PartLoss> losses() const override {
+    if (fault == "throws-losses") throw std::runtime_error("too tired");
+    return StageFilter::losses();
+  }
   const std::string fault;
   const ParallelPlan& plan;
   const StageId id;
@@ -339,6 +346,7 @@ def a_check_names_the_promise_that_is_broken(bench):
             ("no-weights", "llm", "split backward", "differs by"), ("short-rows", "vision", "rows", "instead of"),
             ("doubles", "vision", "built-in", "what stage kind 'faulty' gives"), ("by-microbatch", "vision", "parts", "differs by"), ("holds-on", "llm", "abandon", "bytes count as held"),
             ("no-fetch", "vision", "offload", "bytes come back of"), ("no-offload", "vision", "offload", "`activations` goes from"),
+            ("throws-losses", "llm", "rows", "losses: throws: too tired"), ("throws-abandon", "llm", "abandon", "abandon: throws: too tired"),
             ("throws-backward", "llm", "rows", "backward of microbatch 1: throws: too tired")):
         stage, = checked(bench, fault, module)
         said = [breach["found"] for breach in stage["breaches"] if breach["promise"] == broken]

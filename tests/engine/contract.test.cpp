@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <cmath>
+#include <tuple>
 
 #include "engine/contract/made_samples.hpp"
 #include "engine/execution/stage_filter.hpp"
@@ -268,6 +269,32 @@ TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("") == "");
   CHECK(broken_by_stage("by microbatch") == "parts");
   CHECK(broken_by_stage("doubles") == "built-in");
+}
+
+TEST_CASE("what a stage throws in any call is told with its promise", "[engine][errors]") {
+  using Case = std::tuple<std::string, std::string, std::string>;
+  const auto [call, promise, found] = GENERATE(
+      Case{"accept_rows", "rows", "accept_rows of microbatch 0: throws: too tired"},
+      Case{"accept_gradient", "rows", "accept_gradient of microbatch 0: throws: too tired"},
+      Case{"losses", "rows", "losses: throws: too tired"},
+      Case{"auxiliary", "rows", "auxiliary: throws: too tired"},
+      Case{"state", "rows", "state: throws: too tired"},
+      Case{"activations", "rows", "activations: throws: too tired"},
+      // Slopes are the first rounds without a backward.
+      Case{"abandon", "gradients", "abandon: throws: too tired"},
+      Case{"parameters", "rows",
+           "`parameters`, `state` or `abandon` beside a round throws: too tired"});
+  CAPTURE(call);
+  ContractOptions options = by_layer();
+  options.module = "projector";
+  stage_fault() = "throws in " + call;
+  const auto verdicts = check(faulty_job("none"), options);
+  stage_fault().clear();
+  REQUIRE(verdicts.size() == 1);
+  REQUIRE_FALSE(verdicts.front().breaches.empty());
+  const Breach& first = verdicts.front().breaches.front();
+  CHECK(first.promise == promise);
+  CHECK(first.found == found);
 }
 
 TEST_CASE("each fault of a layer has the name of its promise", "[engine]") {

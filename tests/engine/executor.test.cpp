@@ -9,9 +9,14 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <chrono>
+#include <map>
+#include <memory>
+#include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "tests/engine/failing_transport.hpp"
+#include "tests/engine/hooked_stage.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
@@ -99,6 +104,31 @@ TEST_CASE("a failure before COMMIT loses the iteration and nothing else", "[engi
   for (std::size_t device = 0; device < 4; ++device)
     REQUIRE(cluster.executor(device).abandon().ok());
   CHECK(equal(before, cluster.parameters()));
+}
+
+TEST_CASE("a stage that throws where it is abandoned is named, and others drop what they have",
+          "[engine][errors]") {
+  std::vector<std::unique_ptr<HookedStage>> hooked;
+  std::map<StageId, ModelStage*> stages;
+  const StageId tired{2};  // Of device 2, which has the first layers of the llm, too.
+  Cluster cluster(tiny_job(), {}, {}, {}, {}, [&](StageId id, ModelStage& inner) -> StageProgram* {
+    stages[id] = &inner;
+    hooked.push_back(std::make_unique<HookedStage>(
+        inner, [] {},
+        [id, tired] {
+          if (id == tired) throw std::runtime_error("too tired");
+        }));
+    return hooked.back().get();
+  });
+  cluster.begin(0);
+  for (int round = 0; round < 5000 && stages.at(StageId{3})->activations() == Bytes{}; ++round)
+    REQUIRE(cluster.executor(2).advance().ok());
+  REQUIRE(stages.at(StageId{3})->activations() > Bytes{});
+  const auto dropped = cluster.executor(2).abandon();
+  REQUIRE_FALSE(dropped.ok());
+  CHECK(dropped.error().code == Errc::internal);
+  CHECK(dropped.error().message == "`abandon` of stage 2 on device 2 throws: too tired");
+  CHECK(stages.at(StageId{3})->activations() == Bytes{});
 }
 
 // Window: between COMMIT and the last optimizer step

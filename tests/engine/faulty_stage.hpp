@@ -6,8 +6,10 @@
 
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
@@ -25,6 +27,34 @@ class FaultyStage final : public StageFilter {
   FaultyStage(std::unique_ptr<StageProgram> inner, std::string fault)
       : StageFilter(std::move(inner)), fault_(std::move(fault)) {}
 
+  void abandon() override {
+    throw_in("abandon");
+    StageFilter::abandon();
+  }
+  void accept_rows(MessageId message, at::Tensor rows) override {
+    throw_in("accept_rows");
+    StageFilter::accept_rows(message, std::move(rows));
+  }
+  ParameterShard& state(GroupId group, LayerId layer) override {
+    throw_in("state");
+    return StageFilter::state(group, layer);
+  }
+  std::vector<models::Parameter*> parameters() override {
+    throw_in("parameters");
+    return StageFilter::parameters();
+  }
+  std::vector<PartLoss> losses() const override {
+    throw_in("losses");
+    return StageFilter::losses();
+  }
+  std::vector<PartAuxiliary> auxiliary() const override {
+    throw_in("auxiliary");
+    return StageFilter::auxiliary();
+  }
+  Bytes activations() const override {
+    throw_in("activations");
+    return StageFilter::activations();
+  }
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     forwards_.clear();
     return StageFilter::begin(plan, samples);
@@ -43,10 +73,16 @@ class FaultyStage final : public StageFilter {
   }
 
   void accept_gradient(MessageId message, at::Tensor gradient) override {
+    throw_in("accept_gradient");
     StageFilter::accept_gradient(message, fault_ == "doubles" ? gradient.mul(2) : gradient);
   }
 
  private:
+  /// Where the fault is `throws in CALL`.
+  void throw_in(const std::string& call) const {
+    if (fault_ == "throws in " + call) throw std::runtime_error("too tired");
+  }
+
   const std::string fault_;
   MicrobatchId last_;
   std::map<MicrobatchId, int> forwards_;  ///< Of this iteration.

@@ -13,14 +13,18 @@ namespace troupe::engine {
 
 class HookedStage final : public StageProgram {
  public:
-  /// `hook` is called before each forward of microbatch 1. `inner` outlives this.
-  HookedStage(StageProgram& inner, std::function<void()> hook)
-      : inner_(inner), hook_(std::move(hook)) {}
+  /// `hook` is called before each forward of microbatch 1, `at_end` before each `abandon`. `inner`
+  /// outlives this.
+  HookedStage(StageProgram& inner, std::function<void()> hook, std::function<void()> at_end = {})
+      : inner_(inner), hook_(std::move(hook)), at_end_(std::move(at_end)) {}
 
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     return inner_.begin(plan, samples);
   }
-  void abandon() override { inner_.abandon(); }
+  void abandon() override {
+    if (at_end_) at_end_();
+    inner_.abandon();
+  }
   Status forward(PartKey part) override {
     if (part.microbatch == MicrobatchId{1}) hook_();
     return inner_.forward(part);
@@ -45,7 +49,7 @@ class HookedStage final : public StageProgram {
 
  private:
   StageProgram& inner_;
-  std::function<void()> hook_;
+  std::function<void()> hook_, at_end_;
 };
 
 }  // namespace troupe::engine
