@@ -1,0 +1,351 @@
+#include "engine/contract/stage_check.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "engine/contract/slopes.hpp"
+#include "engine/state/memory_count.hpp"
+#include "runtime/observe/plan_words.hpp"
+#include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/user_code.hpp"
+
+namespace troupe::engine {
+
+namespace {
+
+/// Of the largest value: what sums in another order may differ by.
+constexpr double kRounding = 1e-9;
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+/// Holds one stage against its promises.
+class Check {
+ public:
+  Check(const StageBench& bench, StageId id, const ContractOptions& options, StageVerdict& verdict)
+      : bench_(bench),
+        id_(id),
+        options_(options),
+        verdict_(verdict),
+        inputs_(bench.draw_inputs(id)) {}
+
+  /// What a stage throws beside rounds, which name their calls, ends it.
+  void run(const StageBench* halves) {
+    const auto done = call_guarded(Errc::internal, [&]() -> Status {
+      hold_all(halves);
+      return Done{};
+    });
+    if (!done.ok())
+      breach(
+          "`parameters`, `state` or `abandon` beside a round " + first_line(done.error().message),
+          "these functions of the stage");
+  }
+
+ private:
+  void hold_all(const StageBench* halves) {
+    begin("rows");
+    auto state = bench_.state(id_);
+    stage_ = made(state);
+    if (!stage_) return;
+    state_.emplace(std::move(state).value());
+    note_fixed();
+    const auto first = round(*stage_, {});
+    if (!first) return;
+    kept();
+    same_bits(*first);
+    gradients(*first);
+    split(*first);
+    order(*first);
+    built_in(*first);
+    packing(*first);
+    parts();
+    abandon(*first);
+    offload(*first);
+    memory();
+    frozen();
+    moved(*first);
+    if (halves != nullptr) cut(*halves);
+  }
+
+  std::unique_ptr<StageProgram> made(const Result<StateStore>& state, bool built_in = false) {
+    auto made = call_guarded(Errc::internal, [&]() -> Result<std::unique_ptr<StageProgram>> {
+      if (!state.ok()) return state.error();
+      return built_in ? bench_.make_built_in(id_, state.value()) : bench_.make(id_, state.value());
+    });
+    if (made.ok()) return std::move(made).value();
+    breach(to_string(made.error()),
+           "the layers' parameters, and `make` of the family or stage kind");
+    return nullptr;
+  }
+
+  void begin(const std::string& promise) {
+    promise_ = promise;
+    if (options_.on_begin) options_.on_begin(verdict_.stage, promise);
+  }
+  void kept() {
+    if (verdict_.breaches.empty() || verdict_.breaches.back().promise != promise_)
+      verdict_.kept.push_back(promise_);
+  }
+  void breach(const std::string& found, const std::string& fix) {
+    verdict_.breaches.push_back({promise_, found, fix});
+  }
+
+  /// Whether no bytes count as held any more.
+  bool nothing_left(const StageOutcome& outcome, const std::string& when, const std::string& fix) {
+    if (outcome.left == Bytes{}) return true;
+    breach(std::to_string(outcome.left.count()) + " bytes count as held " + when, fix);
+    return false;
+  }
+
+  std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how) {
+    return round(stage, how, inputs_);
+  }
+  std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how,
+                                    const StageRows& inputs) {
+    auto outcome = bench_.round(stage, id_, how, inputs);
+    if (outcome.ok()) return std::move(outcome).value();
+    breach(outcome.error().message, "forward and backward of the layers");
+    return std::nullopt;
+  }
+
+  void same(const StageOutcome& a, const StageOutcome& b, const std::string& what,
+            const std::string& fix, double tolerance = 0) {
+    if (engine::same_bits(a, b)) return;
+    const double off = difference(a, b);
+    if (off > tolerance || tolerance == 0)
+      breach(what + " differs by " + number(off) + " of the largest value", fix);
+  }
+
+  void same_bits(const StageOutcome& first) {
+    begin("same bits");
+    const std::string fix = "state that is kept between calls, random numbers, sums in any order";
+    if (const auto second = round(*stage_, {})) same(first, *second, "a second round", fix);
+    if (const auto other = made(bench_.state(id_)))
+      if (const auto second = round(*other, {}))
+        same(first, *second, "a round of the same stage, made anew,", fix);
+    kept();
+  }
+
+  void split(const StageOutcome& first) {
+    begin("split backward");
+    if (const auto split = round(*stage_, {.is_split = true})) {
+      same(first, *split, "input gradients, then weight gradients: what they give",
+           "weight gradients that are put off (kernels/deferred_gradients.hpp)");
+      nothing_left(*split, "at the end", "`activations`");
+    }
+    kept();
+  }
+
+  void order(const StageOutcome& first) {
+    begin("order of parts");
+    if (const auto last_first = round(*stage_, {.is_last_first = true}))
+      same(first, *last_first, "backwards from the last part on: what they give",
+           "what one part leaves for another", kRounding);
+    kept();
+  }
+
+  /// What runs layers in another way computes what they say.
+  void built_in(const StageOutcome& first) {
+    const std::string kind = bench_.kind_of(id_);
+    if (kind.empty()) return;
+    begin("built-in");
+    if (const auto own = made(bench_.state(id_), /*built_in=*/true))
+      if (const auto theirs = round(*own, {}))
+        same(*theirs, first, "what stage kind '" + kind + "' gives, beside the engine's own stage,",
+             "how the kind runs layers; what is to be computed otherwise is a family's", kRounding);
+    kept();
+  }
+
+  std::optional<StageOutcome> round_in(Cut cut) {
+    auto outcome = bench_.round(*stage_, id_, {}, bench_.draw_inputs(id_, cut), cut);
+    if (outcome.ok()) return std::move(outcome).value();
+    breach(outcome.error().message, "forward and backward of the layers");
+    return std::nullopt;
+  }
+
+  /// `outcome`: of this cut.
+  void same_by_sample(const StageOutcome& alone, const StageOutcome& outcome, Cut cut,
+                      const std::string& what, const std::string& fix) {
+    const double off =
+        difference_by_sample(bench_.plan(), id_, {*bench_.iteration(Cut::alone), alone},
+                             {*bench_.iteration(cut), outcome});
+    if (off > kRounding)
+      breach(
+          what + " differs by " + number(off) + " of the largest value from what each gives alone",
+          fix);
+  }
+
+  void packing(const StageOutcome& first) {
+    begin("packing");
+    if (const auto alone = round_in(Cut::alone))
+      same_by_sample(*alone, first, Cut::planned, "samples beside each other: what they give",
+                     "what a layer computes over all rows: a sample's, a picture's and a window's "
+                     "are a segment by themselves (PackedBatch::segments)");
+    kept();
+  }
+
+  void parts() {
+    if (bench_.iteration(Cut::deferred) == nullptr) return;
+    begin("parts");
+    const auto alone = round_in(Cut::alone), deferred = round_in(Cut::deferred);
+    if (alone && deferred)
+      same_by_sample(
+          *alone, *deferred, Cut::deferred,
+          "a microbatch in two parts, of which one waits for another one of the llm: what "
+          "samples give",
+          "what is kept by microbatch: a part is a microbatch and a part of it (PartKey)");
+    kept();
+  }
+
+  void abandon(const StageOutcome& first) {
+    begin("abandon");
+    if (const auto dropped = round(*stage_, {.is_forward_only = true})) {
+      nothing_left(*dropped, "behind `abandon`", "`abandon` and `activations`");
+      if (const auto again = round(*stage_, {}))
+        same(first, *again, "a round behind one that was given up", "what `abandon` leaves");
+    }
+    kept();
+  }
+
+  void offload(const StageOutcome& first) {
+    if (!bench_.offloads(id_)) return;
+    begin("offload");
+    if (const auto away = round(*stage_, {.is_offloaded = true})) {
+      same(first, *away, "what parts keep in host memory until their backward: what they give",
+           "`offload` and `fetch`");
+      nothing_left(*away, "at the end", "`fetch` and `activations`");
+    }
+    kept();
+  }
+
+  void memory() {
+    begin("memory");
+    const CountMemory count;
+    std::vector<std::int64_t> bytes;
+    for (int i = 0; i < 4; ++i) {
+      {
+        const auto outcome = round(*stage_, {});
+        if (!outcome) return;
+        if (!nothing_left(*outcome, "at the end", "`activations`")) return;
+      }
+      stage_->abandon();
+      at::empty({1});  // The count comes with an allocation.
+      bytes.push_back(count.total());
+    }
+    // What the first round makes for all that follow is no leak.
+    if (bytes[1] < bytes[2] && bytes[2] < bytes[3])
+      breach("each round keeps " + std::to_string(bytes[3] - bytes[2]) + " bytes for good",
+             "tensors that a layer keeps");
+    kept();
+  }
+
+  void gradients(const StageOutcome& first) {
+    begin("gradients");
+    SlopeOptions how{options_.seed, options_.tolerance};
+    how.on_begin = [this] { begin(promise_); };
+    const auto wrong = wrong_gradients(bench_, *stage_, id_, inputs_, first, how);
+    if (!wrong.ok()) return breach(wrong.error().message, "forward of the layers");
+    for (const WrongGradient& one : wrong.value())
+      breach("of " + one.of + ": " + number(one.gradient) +
+                 " along a direction, where the loss changes by " + number(one.slope),
+             "its backward");
+    kept();
+  }
+
+  /// What does not train, with its values before anything ran.
+  void note_fixed() {
+    for (const models::Parameter* parameter : stage_->parameters())
+      if (!bench_.trains(parameter->name))
+        fixed_.push_back({parameter, parameter->value.detach().clone()});
+  }
+
+  void frozen() {
+    if (fixed_.empty()) return;
+    begin("frozen");
+    for (const auto& [parameter, before] : fixed_) {
+      if (parameter->value.requires_grad() || parameter->value.grad().defined())
+        breach(parameter->name + " does not train, and wants a gradient",
+               "what calls `requires_grad_`: of values as they came, only some train");
+      else if (!at::equal(before, parameter->value))
+        breach(parameter->name + " does not train, and has changed", "what writes to its values");
+    }
+    kept();
+  }
+
+  /// One step of the optimizer, as an executor takes it: a parameter that several layers of the
+  /// stage use gets the sum of their gradients, and moves once.
+  void update(StageProgram& stage, std::int64_t step) {
+    constexpr double kLearningRate = 1e-2;
+    const auto& groups = bench_.plan().groups;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      ParameterShard* first = nullptr;
+      for (const ParameterUse& use : groups[g].uses) {
+        if (use.stage != id_) continue;
+        ParameterShard& state = stage.state(GroupId{g}, use.layer);
+        if (first != nullptr) first->gradients().add_(state.gradients());
+        if (first == nullptr) first = &state;
+      }
+      if (first != nullptr) first->update(bench_.setup().adamw, step, kLearningRate, 1);
+    }
+  }
+
+  void moved(const StageOutcome& first) {
+    if (first.groups.empty()) return;
+    begin("moved");
+    if (!round(*stage_, {})) return;
+    update(*stage_, 1);
+    const auto copy = bench_.copy(*state_);
+    const auto other = made(copy);
+    if (!other) return;
+    for (const std::int64_t step : {2, 3}) {
+      const auto there = round(*other, {}), here = round(*stage_, {});
+      if (!there || !here) return;
+      same(*there, *here,
+           "a round behind a step of the optimizer, on the state and on a copy of it,",
+           "what a layer keeps that follows from its parameters");
+      update(*stage_, step);
+      update(*other, step);
+    }
+    kept();
+  }
+
+  void cut(const StageBench& halves) {
+    const auto stages = halves.halves_in(bench_, id_);
+    if (stages.empty()) return;
+    begin("cut");
+    for (const StageId half : stages)
+      if (const auto ran = halves.run_alone(half); !ran.ok())
+        breach(observe::stage_words(halves.plan(), halves.plan().at(half)) +
+                   " by itself: " + ran.error().message,
+               "`hidden_width` of the family's `describe`, and what a layer has from another one "
+               "beside its rows");
+    kept();
+  }
+
+  const StageBench& bench_;
+  StageId id_;
+  const ContractOptions& options_;
+  StageVerdict& verdict_;
+  const StageRows inputs_;
+  std::optional<StateStore> state_;
+  std::unique_ptr<StageProgram> stage_;
+  std::vector<std::pair<const models::Parameter*, at::Tensor>> fixed_;
+  std::string promise_;
+};
+
+}  // namespace
+
+void check_stage(const StageBench& bench, StageId id, const StageBench* halves,
+                 const ContractOptions& options, StageVerdict& verdict) {
+  Check(bench, id, options, verdict).run(halves);
+}
+
+}  // namespace troupe::engine
