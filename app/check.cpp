@@ -149,8 +149,9 @@ void add_check(Commands& commands) {
   options->job.add_to(*command);
   auto& contract = options->contract;
   command->add_option("--module", contract.module, "The stages of this module alone");
-  command->add_flag("--layers", contract.bench.is_by_layer,
-                    "One layer of each kind by itself: for models too large to be tried whole");
+  command->add_flag(
+      "--layers", contract.bench.is_by_layer,
+      "One of the layers that are alike by itself: for models too large to be tried whole");
   command->add_flag("--data", contract.bench.has_own_data,
                     "On samples of the job's data, the shortest (default: made ones)");
   command

@@ -1,5 +1,5 @@
-// Whether stages keep what `StageProgram` promises: each module of a job's model, or one layer of
-// each kind, as a stage of its own, on a few samples, in fp64 on the CPU.
+// Whether stages keep what `StageProgram` promises: each module of a job's model, or one of the
+// layers that are alike, as a stage of its own, on a few samples, in fp64 on the CPU.
 //
 // Runs code of the user's on the caller's thread, which a layer that never returns keeps; who calls
 // gives it a thread of its own and says when it has waited long enough.

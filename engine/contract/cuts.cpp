@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "balancer/loads/workload.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"

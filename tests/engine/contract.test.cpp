@@ -173,6 +173,8 @@ TEST_CASE("layers of one kind that are not alike are all tried", "[engine]") {
       CHECK(verdict.kind == "projector.faulty");
       CHECK(verdict.alike == 1);
     }
+    // A cut between them shows a column too much.
+    CHECK(keeps(verdicts.front(), "rows") == (fault == std::string("pretends")));
   }
 }
 
