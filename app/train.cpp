@@ -22,8 +22,6 @@
 #include "app/train_reference.hpp"
 #include "app/training_run.hpp"
 #include "engine/execution/device_place.hpp"
-#include "engine/layout/choose_layout.hpp"
-#include "engine/profiling/profile_data.hpp"
 #include "engine/run/continued_run.hpp"
 #include "engine/run/run_lock.hpp"
 #include "engine/setup/initial_layers.hpp"
@@ -126,12 +124,6 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   opened.value().tries = options.tries;
   opened.value().resume.why = options.because;
   opened.value().saves_only = options.saves_only;
-  const job::Cluster& cluster = opened.value().setup.job.cluster;
-  if (gathers || (cluster.min_nodes > 0 && cluster.min_nodes < cluster.nodes)) {
-    auto samples = engine::draw_shapes(opened.value().setup, engine::kLayoutSamples, /*seed=*/0);
-    if (!samples.ok()) return report(samples.error());
-    opened.value().samples = std::move(samples).value();
-  }
   // From here on the nodes measure; a reference reads everything, so that it can tell a wrong
   // index.
   for (auto& note : engine::release_lengths(opened.value().setup))

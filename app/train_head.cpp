@@ -219,7 +219,10 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.build = build_id();
   resources.run_id = opened.run_id;
   resources.incarnation = opened.incarnation;
-  resources.samples = opened.samples;
+  resources.draw_templates = [&setup = resources.setup](const ParallelPlan& plan) {
+    const EndOnStalledRead reads(setup.job.data.read_timeout_s);
+    return engine::draw_templates(setup, plan);
+  };
   resources.tries = opened.tries;
   resources.data = opened.data;
   resources.plugins = std::move(code).value();

@@ -39,9 +39,8 @@ struct Opened {
   std::string left_behind;  ///< Whose lock of the run folder was taken over.
   /// Nodes of the run may wait for a head; else, why the job cannot go on where none does.
   bool gathers = false;
-  bool saves_only = false;           ///< It then saves what they hold, and ends.
-  std::vector<SampleShape> samples;  ///< Drawn from the data, where nodes may be missing.
-  std::int32_t tries = 0;            ///< So often the job began again from where it goes on.
+  bool saves_only = false;  ///< It then saves what they hold, and ends.
+  std::int32_t tries = 0;   ///< So often the job began again from where it goes on.
   Status without_nodes = Done{};
 };
 

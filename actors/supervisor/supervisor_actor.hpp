@@ -15,6 +15,7 @@
 #include "engine/setup/job_setup.hpp"
 #include "engine/setup/plugin_identity.hpp"
 #include "engine/setup/resume.hpp"
+#include "scheduler/recovery/pipeline_templates.hpp"
 
 namespace troupe::actors {
 
@@ -27,8 +28,9 @@ struct HeadResources {
   std::string build;             ///< Version and commit that nodes must have too.
   std::string run_id = {};       ///< Of the run, kept over its heads.
   std::int64_t incarnation = 0;  ///< Which of these it is, from 1.
-  /// Drawn from the data, for layouts without nodes that do not come. Empty: all have to.
-  std::vector<SampleShape> samples = {};
+  /// Templates for losses under a layout, of samples drawn from the data: for while no batch is
+  /// planned. Takes as long as reading headers does. Empty: there are none.
+  std::function<Result<scheduler::TemplateSet>(const ParallelPlan&)> draw_templates = {};
   std::int32_t tries = 0;  ///< So often the job has begun again from where it goes on now.
   engine::DataIdentity data;
   std::vector<engine::PluginIdentity> plugins = {};  ///< That the head has loaded.

@@ -15,7 +15,6 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
-#include "engine/layout/choose_layout.hpp"
 #include "scheduler/state/state_moves.hpp"
 
 namespace troupe::actors {
@@ -149,9 +148,7 @@ Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
       "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
   regrouping.noticed = state.gathering->begun;
   regrouping.left = placed;
-  if (!regrouping.lost.empty())
-    state.templates = std::make_shared<const scheduler::TemplateSet>(engine::templates_for_losses(
-        state.resources->setup, gathered.plan, state.resources->samples));
+  if (!regrouping.lost.empty()) need_templates(state);
   auto decided = plan_regrouping(state, gathered.members, regrouping);
   if (!decided.ok()) return std::move(decided).error();
   return regrouping;

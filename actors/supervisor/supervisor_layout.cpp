@@ -10,7 +10,6 @@
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
-#include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
@@ -108,8 +107,7 @@ namespace {
 void begin_with_few(Self self, const ParallelPlan& plan) {
   auto& state = self->state;
   state.configuration.plan = plan;
-  state.templates = std::make_shared<const scheduler::TemplateSet>(
-      engine::templates_for_losses(state.resources->setup, plan, state.resources->samples));
+  need_templates(state);
   const std::set<NodeId> nodes = state.job.members.staying();
   std::vector<NodeId> missing;
   for (std::size_t i = 0; i < state.job.members.size(); ++i)

@@ -217,6 +217,7 @@ Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
     newcomer_lost(self, id, why);
     return Done{};
   }
+  need_templates(state);
   Regrouping trial;
   // It goes once the layout that is coming up has.
   trial.left =

@@ -53,6 +53,7 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   Regrouping regrouping;
   if (state.job.is_regrouping()) regrouping = state.regrouping;
   regrouping.left = state.job.left_without(lost);
+  need_templates(state);
   auto decided = plan_regrouping(state, without(state.job.members.staying(), lost), regrouping);
   if (!decided.ok() &&
       !state.job.members.leaving().empty()) {  // Who wanted to leave is needed now.

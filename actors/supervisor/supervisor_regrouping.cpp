@@ -151,14 +151,24 @@ Status fits_beside(const SupervisorState& state, const std::map<DeviceSlot, Byte
                                     engine::memory_at_hand(job.cluster), arriving);
 }
 
+void need_templates(SupervisorState& state) {
+  if (state.templates || !state.resources->draw_templates) return;
+  auto drawn = state.resources->draw_templates(trained_layout(state));
+  if (!drawn.ok())
+    return state.resources->logger.warning(
+        "no templates for losses before the first batch is planned: " + to_string(drawn.error()));
+  state.templates = std::make_shared<const scheduler::TemplateSet>(std::move(drawn).value());
+}
+
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping) {
   if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
   const engine::JobSetup& setup = state.resources->setup;
   const job::Cluster& cluster = setup.job.cluster;
+  const scheduler::TemplateSet none{};
   scheduler::ChangingJob changing{trained_layout(state),
                                   {cluster.nodes, cluster.devices_per_node},
-                                  *state.templates,
+                                  state.templates ? *state.templates : none,
                                   setup.parameters,
                                   setup.job.train.global_batch_size,
                                   engine::tolerance_of(setup.job),

@@ -22,6 +22,10 @@ std::string who_text(const std::vector<NodeId>& nodes);
 /// all layers that lack it.
 Status check_holders(const SupervisorState& state, const StatePlacement& left);
 
+/// Makes templates for the layout that trains where there are none yet: the scheduler sends them
+/// behind the first batch, and nodes leave before it too. Where that fails the log says so.
+void need_templates(SupervisorState& state);
+
 /// Decides on the layout of these nodes and on how state gets there from `regrouping.left`.
 ///
 /// Errors, upon which `regrouping` is not to be used:

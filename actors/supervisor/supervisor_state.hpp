@@ -99,9 +99,8 @@ struct SupervisorState {
   bool is_announced = false;     ///< That it goes on.
   bool is_opening_told = false;  ///< That it waits for nodes which open their data.
   LayoutChange change;
-  TemplateSetPtr templates =
-      std::make_shared<const scheduler::TemplateSet>();  ///< For losses and joins; none at first.
-  Regrouping regrouping;                                 ///< Where the job regroups.
+  TemplateSetPtr templates;  ///< For losses and joins; null: none were made yet.
+  Regrouping regrouping;     ///< Where the job regroups.
   std::optional<WarmingUp> warming;
   std::vector<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
   std::string replayed_change;            ///< `the loss of node 2`: the same one.

@@ -152,6 +152,12 @@ scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const Paralle
   return set;
 }
 
+Result<scheduler::TemplateSet> draw_templates(const JobSetup& setup, const ParallelPlan& plan) {
+  auto samples = draw_shapes(setup, kLayoutSamples, setup.job.job.seed);
+  if (!samples.ok()) return std::move(samples).error();
+  return templates_for_losses(setup, plan, std::move(samples).value());
+}
+
 Result<JobLayout> choose_layout(const JobSetup& setup) {
   const job::Job& job = setup.job;
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};

@@ -66,6 +66,12 @@ Result<ParallelPlan> make_parallel_plan(const JobSetup& setup);
 scheduler::TemplateSet templates_for_losses(const JobSetup& setup, const ParallelPlan& plan,
                                             std::vector<SampleShape> samples);
 
+/// The same for `kLayoutSamples` samples drawn from the data, as a layout is chosen by: for losses
+/// before the first batch is planned. Reads their headers.
+///
+/// Errors: as `draw_shapes`.
+Result<scheduler::TemplateSet> draw_templates(const JobSetup& setup, const ParallelPlan& plan);
+
 /// Whether the engine can run a layout.
 /// Errors: unavailable: a stage of several devices.
 Status check_executable(const ParallelPlan& plan);

@@ -143,6 +143,19 @@ TEST_CASE("a job begins with the nodes that come where these are enough", "[acto
   }
 }
 
+TEST_CASE("a loss for which no templates can be drawn goes on from what survives whole",
+          "[actors][comeback][errors]") {
+  Head head(9);
+  head.resources.draw_templates = [](const ParallelPlan&) -> Result<scheduler::TemplateSet> {
+    return Error{Errc::bad_data, "all samples are bad", {}, {}};
+  };
+  head.start_training();
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[2].configurations.size() == 2);
+  CHECK((head.seen[2].configurations[1].plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+}
+
 TEST_CASE("a job with too few nodes trains on, then saves and ends", "[actors][comeback]") {
   Head head(9, [](job::Job& job) {
     job.cluster.min_nodes = 4;

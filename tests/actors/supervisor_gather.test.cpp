@@ -4,6 +4,7 @@
 
 #include "scheduler/state/state_moves.hpp"
 #include "tests/actors/taking_over.hpp"
+#include "tests/actors/template_set.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -118,6 +119,30 @@ TEST_CASE("a node that does not come is done without", "[actors][takeover]") {
   const Configuration& next = head.seen[2].configurations.back();
   CHECK((next.plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
   for (const NodeReady& node : next.nodes) CHECK(node.node != NodeId{1});
+}
+
+TEST_CASE("a loss behind a takeover is borne before a batch is planned", "[actors][takeover]") {
+  TakingOver taking([](job::Job& job) {
+    one_pipeline(job);
+    job.cluster.fault_tolerance = 1;
+  });
+  Head& head = taking.head;
+  std::int64_t drawn = 0;
+  head.resources.draw_templates = [&](const ParallelPlan&) -> Result<scheduler::TemplateSet> {
+    ++drawn;
+    return *templates_of(head.resources.setup);
+  };
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  REQUIRE(head.seen[0].configurations.size() == 1);
+  CHECK(head.seen[0].configurations[0].plan == head.resources.plan);  // Nothing calls for another.
+  CHECK(drawn == 0);
+  head.bring_up(2);
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  CHECK_FALSE(head.ended);
+  CHECK(drawn == 1);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK_FALSE(head.seen[0].configurations[1].plan.nodes().contains(NodeId{1}));
 }
 
 TEST_CASE("where the nodes do not hold all of the model the job goes on without them",

@@ -5,8 +5,11 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <set>
 
+#include "actors/coordination/membership.hpp"
+#include "scheduler/state/state_moves.hpp"
 #include "tests/actors/members_fixture.hpp"
 #include "tests/actors/recovering_head.hpp"
+#include "tests/actors/template_set.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -63,6 +66,45 @@ TEST_CASE("a node that is lost while the first layout comes up is done without",
   REQUIRE(head.recorder.events.size() == 1);
   CHECK(head.recorder.events[0].kind == "lost");
   CHECK(head.recorder.events[0].step == 1);
+}
+
+/// Cuts the model over all nodes, each of which stands by for another one.
+void one_pipeline_with_standbys(job::Job& job) {
+  one_pipeline(job);
+  job.cluster.fault_tolerance = 1;
+}
+
+// Window: the first layout comes up
+TEST_CASE("one pipeline with standby holders bears a loss before its first batch is planned",
+          "[actors][recovery]") {
+  // Nobody has anything yet, all are told to turn over, all wait for a plan.
+  const int moment = GENERATE(0, 1, 2);
+  const bool is_killed = GENERATE(true, false);  // Or else it is to leave.
+  Head head(9, one_pipeline_with_standbys);
+  std::vector<ParallelPlan> drawn;
+  head.resources.draw_templates = [&](const ParallelPlan& plan) -> Result<scheduler::TemplateSet> {
+    drawn.push_back(plan);
+    return *templates_of(head.resources.setup);
+  };
+  head.join_all();
+  for (std::size_t id = 0; moment > 0 && id < 4; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1}, 0.0);
+  for (std::size_t id = 0; moment > 1 && id < 4; ++id)
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{1});
+  CHECK(drawn.empty());  // A start does not wait for them.
+  if (!is_killed) {
+    CHECK(says(head.ask({ControlRequest::Kind::drain, NodeId{1}}), "leaves before the next step"));
+  } else {
+    kill_process(head, 101);
+    CHECK_FALSE(head.ended);
+    REQUIRE(head.seen[0].configurations.size() == 2);
+    const ParallelPlan& next = head.seen[0].configurations[1].plan;
+    CHECK_FALSE(next.nodes().contains(NodeId{1}));
+    const engine::JobSetup& setup = head.resources.setup;
+    CHECK(tolerance_of(scheduler::place_state(next, setup.parameters, Dtype::fp64)) >= 1);
+  }
+  REQUIRE(drawn.size() == 1);
+  CHECK(drawn[0] == head.resources.plan);
 }
 
 // Window: planning

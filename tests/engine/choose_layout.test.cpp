@@ -148,6 +148,21 @@ TEST_CASE("numbers that need the same devices are chosen for schedules of phases
   CHECK(layout_request(setup, {}, {}).max_in_flight == 1);
 }
 
+TEST_CASE("templates for losses are drawn from the data before a batch is planned", "[engine]") {
+  OpenJob open(2);
+  auto setup = prepare(open.job).value();
+  const ParallelPlan plan = make_parallel_plan(setup).value();
+  setup.costs =
+      planning_costs(setup, nominal_profile(setup), memory_at_hand(open.job.cluster)).value();
+  const auto drawn = draw_templates(setup, plan);
+  REQUIRE(drawn.ok());
+  CHECK_FALSE(drawn.value().templates.empty());
+  const auto samples = draw_shapes(setup, kLayoutSamples, open.job.job.seed).value();
+  CHECK(drawn.value().layer_ms == templates_for_losses(setup, plan, samples).layer_ms);
+  open.job.data.sources[0].json = "/nowhere.json";
+  CHECK(draw_templates(prepare(open.job).value(), plan).error().code == Errc::not_found);
+}
+
 TEST_CASE("a layout by hand and one device leave nothing to choose", "[engine]") {
   OpenJob open(1);
   open.job.data.sources[0].json = "/nowhere.json";  // Is not read.
