@@ -207,6 +207,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
     request.cluster = elsewhere->shape;
     request.device_memory = elsewhere->device.memory;
     request.planned_only = true;
+    request.spares = 0;
   }
   engine::keep_lengths(planning->setup);
   if (auto read = read_shapes(*planning); !read.ok()) return std::move(read).error();
@@ -223,9 +224,7 @@ namespace {
 Result<scheduler::AutoLayout> layout_by_hand(const Planning& planning) {
   scheduler::AutoLayout made;
   made.layout = planning.setup.job.parallel.layout;
-  auto plan = scheduler::place_by_hand(planning.setup.model, made.layout, planning.request.cluster,
-                                       engine::idle_of(planning.setup.job),
-                                       engine::tolerance_of(planning.setup.job));
+  auto plan = engine::place_own_layout(planning.setup);
   if (!plan.ok()) return std::move(plan).error();
   made.plan = std::move(plan).value();
   if (auto split = engine::check_grids(planning.setup, made.plan); !split.ok())

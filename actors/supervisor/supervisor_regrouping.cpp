@@ -224,10 +224,13 @@ void regrouped(Self self) {
                                observe::layout_words(state.configuration.plan) + idle +
                                (regrouping.choice.empty() ? "" : "; " + regrouping.choice));
   if (!regrouping.is_takeover) state.job.members.count_change();
-  if (regrouping.is_takeover && state.resources->setup.job.cluster.spares == 0)
-    state.job.members.set_aside(regrouping.idle);
+  const bool keeps_spares = state.resources->setup.job.cluster.spares > 0;
+  if (regrouping.is_takeover || keeps_spares) state.job.members.set_aside(regrouping.idle);
   for (const NodeId node : regrouping.drained) forget_node(self, node, "");
   state.job.members.place_newcomers(regrouping.joined);
+  // Nobody waited for the copies of spare nodes: these come while the others train.
+  if (keeps_spares && !(regrouping.lost.empty() && regrouping.drained.empty()))
+    state.job.members.look_again(state.configuration.plan.nodes());
   state.regrouping = {};
 }
 

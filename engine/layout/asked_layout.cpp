@@ -1,5 +1,7 @@
 #include "engine/layout/asked_layout.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/iteration/microbatching.hpp"
@@ -13,19 +15,39 @@
 
 namespace troupe::engine {
 
+namespace {
+
+/// Nodes, and of those without a stage in this layout the last `count`, which are not among them.
+std::pair<std::set<NodeId>, std::set<NodeId>> without_spares(const HandLayout& layout,
+                                                             std::set<NodeId> nodes,
+                                                             std::int32_t count) {
+  std::set<NodeId> spares = nodes;
+  for (const HandStage* stage : layout.all_stages()) spares.erase(NodeId{stage->node});
+  while (std::ssize(spares) > count) spares.erase(spares.begin());
+  for (const NodeId node : spares) nodes.erase(node);
+  return {std::move(nodes), std::move(spares)};
+}
+
+}  // namespace
+
 Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandLayout& layout,
                                               const ParallelPlan& present,
                                               const std::set<NodeId>& nodes) {
   const job::Job& job = setup.job;
   const scheduler::TemplateSet none;
+  const auto [workers, spares] = without_spares(layout, nodes, job.cluster.spares);
   auto made = scheduler::relayout_by_hand({present,
                                            {job.cluster.nodes, job.cluster.devices_per_node},
                                            none,
                                            job.train.global_batch_size,
                                            tolerance_of(job),
-                                           nodes},
+                                           workers,
+                                           spares},
                                           layout);
   if (!made.ok()) return made;
+  const std::set<NodeId> used = made.value().plan.nodes();
+  std::set_difference(spares.begin(), spares.end(), used.begin(), used.end(),
+                      std::inserter(made.value().idle, made.value().idle.end()));
   if (auto runs = check_executable(made.value().plan); !runs.ok()) return runs.error();
   if (auto seen = check_sources(job, made.value().plan.nodes()); !seen.ok()) return seen.error();
   auto fits = check_state_memory(job, made.value().plan, memory_at_hand(job.cluster));

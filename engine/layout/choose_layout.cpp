@@ -7,6 +7,7 @@
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_speeds.hpp"
 #include "engine/setup/source_nodes.hpp"
+#include "engine/state/state_memory.hpp"
 #include "runtime/schedules/registry.hpp"
 #include "scheduler/layout/layout_score.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
@@ -22,6 +23,10 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   scheduler::AutoLayoutRequest request;
   request.model = &model;
   request.cluster = {working_nodes(job.cluster), job.cluster.devices_per_node};
+  request.spares = job.cluster.spares;
+  request.fits_spares = [job](const ParallelPlan& plan) {
+    return check_state_memory(job, plan, memory_at_hand(job.cluster));
+  };
   request.device_memory = memory_at_hand(job.cluster);
   for (const auto& [name, pins] : job.parallel.modules)
     request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
@@ -80,7 +85,9 @@ scheduler::IdleDevices idle_of(const job::Job& job) {
 }
 
 scheduler::Tolerance tolerance_of(const job::Job& job) {
-  return {job.cluster.fault_tolerance, job.train.dtype};
+  const auto memory = static_cast<double>(memory_at_hand(job.cluster).count());
+  return {job.cluster.fault_tolerance, job.train.dtype, job.cluster.spares,
+          Bytes{static_cast<std::int64_t>(scheduler::kSpareShare * memory)}};
 }
 
 Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {
@@ -158,14 +165,35 @@ Result<scheduler::TemplateSet> draw_templates(const JobSetup& setup, const Paral
   return templates_for_losses(setup, plan, std::move(samples).value());
 }
 
+Result<ParallelPlan> place_own_layout(const JobSetup& setup) {
+  const job::Job& job = setup.job;
+  const std::int32_t devices = job.cluster.devices_per_node;
+  HandLayout layout = job.parallel.layout;
+  if (layout.empty()) {
+    auto made = scheduler::default_layout(setup.model, {working_nodes(job.cluster), devices});
+    if (!made.ok()) return std::move(made).error();
+    layout = std::move(made).value();
+  }
+  scheduler::Tolerance tolerance = tolerance_of(job);
+  const auto place = [&] {
+    return scheduler::place_by_hand(setup.model, layout, {job.cluster.nodes, devices}, idle_of(job),
+                                    tolerance);
+  };
+  auto plan = place();
+  if (!plan.ok() || tolerance.spares == 0 ||
+      check_state_memory(job, plan.value(), memory_at_hand(job.cluster)).ok())
+    return plan;
+  tolerance.spares = 0;
+  return place();
+}
+
 Result<JobLayout> choose_layout(const JobSetup& setup) {
   const job::Job& job = setup.job;
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
   const bool one =
       working_nodes(job.cluster) * cluster.devices_per_node == 1 && job.parallel.modules.empty();
   if (job.parallel.mode == job::LayoutMode::manual || one) {
-    auto plan = scheduler::place_by_hand(setup.model, job.parallel.layout, cluster, idle_of(job),
-                                         tolerance_of(job));
+    auto plan = place_own_layout(setup);
     if (!plan.ok()) return std::move(plan).error();
     if (auto runs = check_executable(plan.value()); !runs.ok()) return runs.error();
     if (auto seen = check_sources(job, plan.value().nodes()); !seen.ok()) return seen.error();

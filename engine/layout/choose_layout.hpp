@@ -49,6 +49,12 @@ inline constexpr std::uint64_t kJudgedBatches = 3;
 /// the last word: by a policy, or shared out by phase.
 bool needs_judge(const job::Job& job);
 
+/// The layout by hand of a job, with its standby holders. Spare nodes keep nothing where memory
+/// does not do for that.
+///
+/// Errors: as `scheduler::place_by_hand`.
+Result<ParallelPlan> place_own_layout(const JobSetup& setup);
+
 /// Where every layer lives. A job of one device needs no choice. Chosen by `setup.costs`, else by
 /// the profile at hand.
 ///
@@ -82,7 +88,8 @@ std::int32_t working_nodes(const job::Cluster& cluster);
 /// Whether devices without a stage are a fault of the job.
 scheduler::IdleDevices idle_of(const job::Job& job);
 
-/// How many nodes any layout of the job may lose and still have a holder of everything.
+/// How many nodes any layout of the job may lose and still have a holder of everything, and what
+/// spare nodes may keep of it.
 scheduler::Tolerance tolerance_of(const job::Job& job);
 
 /// The layouts that the job changes to while it runs (`debug.layouts`), in order.

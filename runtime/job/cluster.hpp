@@ -20,7 +20,7 @@ struct Cluster {
   double device_tflops = 0;             ///< Peak of one at `train.dtype`, for MFU; 0: unknown.
   std::int32_t fault_tolerance = 0;     ///< Nodes that may fail at once without taking the last
                                         ///< holder of anything: all is kept on one node more.
-  std::int32_t spares = 0;              ///< Nodes that only wait for the place of a lost one.
+  std::int32_t spares = 0;              ///< Nodes that stand by for the place of a lost one.
   std::int32_t min_nodes = 0;           ///< A job begins, and goes on, with so many; 0: it begins
                                         ///< with all, and goes on with those there are.
   std::string listen = "127.0.0.1:0";   ///< Where nodes join; port 0: any free one.

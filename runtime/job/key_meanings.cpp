@@ -179,7 +179,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"cluster.fault_tolerance",
      "Nodes that may fail at once without loss: everything is held by one "
      "node more."},
-    {"cluster.spares", "Nodes without work that take the places of lost ones."},
+    {"cluster.spares", "Nodes that stand by with a copy, and take the places of lost ones."},
     {"cluster.min_nodes",
      "After join_timeout_s the job begins with so many, and it goes on with so many; 0: it begins "
      "with all, and goes on with those that are left."},

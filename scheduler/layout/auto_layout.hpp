@@ -59,6 +59,10 @@ struct AutoLayoutRequest {
   /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
   /// are part of every candidate, its memory and its time.
   std::int32_t fault_tolerance = 0;
+  /// Nodes behind those of the cluster that only stand by: `first_layout` adds what they keep.
+  std::int32_t spares = 0;
+  /// Whether there is room for a plan with what they keep, besides in its step; empty: there is.
+  std::function<Status(const ParallelPlan&)> fits_spares = {};
   PredictionOptions prediction;
   /// True: stages of several devices (every tp, cp the profile has) and idle devices are allowed,
   /// as for a cluster that is only planned for. False: what the engine runs, one device per stage

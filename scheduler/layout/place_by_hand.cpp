@@ -217,6 +217,8 @@ Placement place(const ModelGraph& model, const HandLayout& layout, const Cluster
         "their own"));
     return placement;
   }
+  if (tolerance.spares > 0)
+    stand_by_on(plan, nodes_without_stage(plan, tolerance.spares), tolerance);
   auto safe = add_standbys(std::move(plan), tolerance);
   if (!safe.ok()) return {{}, {safe.error()}};
   plan = std::move(safe).value();

@@ -35,6 +35,8 @@ enum class IdleDevices : std::uint8_t { refused, left_out };
 ///   Runs of a stage stand in module order, adjacent runs of one module are joined.
 /// - Several entries may name one device, in one pipeline or in several, also as ranks of grids of
 ///   other sizes; only what trains the same parameters must stand on the same grid or apart.
+/// - Of the nodes without a stage the last `tolerance.spares` stand by for all that they have room
+///   for (`stand_by_on`).
 /// - Where nodes may be lost, devices of the cluster, also those without a stage, become standby
 ///   holders (standby_holders.hpp) until everything is on as many nodes as `tolerance` asks for.
 /// - Every device must have a stage or stand by, unless `idle` says otherwise: a machine that would

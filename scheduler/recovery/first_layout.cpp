@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "scheduler/layout/encoder_placement.hpp"
+#include "scheduler/layout/layout_request.hpp"
 #include "scheduler/recovery/recovery_layouts.hpp"
 #include "scheduler/recovery/template_layout.hpp"
 
@@ -119,9 +120,37 @@ void take(Templated made, PredictedStep step, AutoLayout& chosen) {
     chosen.other_placement.reset();
 }
 
-}  // namespace
+/// Lets spare nodes stand by, and says what they keep and what it costs; where that does not fit,
+/// or there is no step on paper with it, they keep nothing.
+void stand_by(const AutoLayoutRequest& request, AutoLayout& chosen) {
+  const auto say = [&](const std::string& what, const std::string& why) {
+    chosen.reasons.push_back(
+        {counted(static_cast<std::size_t>(request.spares), "spare node"), what + ": " + why});
+  };
+  const auto memory = static_cast<double>(request.device_memory.count());
+  const Tolerance tolerance{request.fault_tolerance, request.prediction.dtype, request.spares,
+                            Bytes{static_cast<std::int64_t>(kSpareShare * memory)}};
+  const ClusterShape all{request.cluster.nodes + request.spares, request.cluster.devices_per_node};
+  auto made =
+      place_by_hand(request.model->graph(), chosen.layout, all, IdleDevices::left_out, tolerance);
+  if (!made.ok()) return say("without state", made.error().message);
+  if (request.fits_spares)
+    if (auto fits = request.fits_spares(made.value()); !fits.ok())
+      return say("without state", fits.error().message);
+  const auto before =
+      chosen.judged > 0 ? Result<PredictedStep>(chosen.predicted) : step_of(request, chosen.plan);
+  auto after = step_of(request, made.value());
+  if (!before.ok() || !after.ok())
+    return say("without state", (before.ok() ? after : before).error().message);
+  const auto bytes = standby_state_bytes(made.value(), request.prediction);
+  say("standby holders keep " + byte_text(std::accumulate(bytes.begin(), bytes.end(), 0.0)),
+      "time per step " + tenths(after.value().step_ms / before.value().step_ms - 1));
+  chosen.plan = std::move(made).value();
+  chosen.predicted = std::move(after).value();
+}
 
-Result<AutoLayout> first_layout(const AutoLayoutRequest& request) {
+/// `first_layout` without what spare nodes keep.
+Result<AutoLayout> layout_of_workers(const AutoLayoutRequest& request) {
   auto searched = auto_layout(request);
   if (!searched.ok() || !may_begin_with_templates(request)) return searched;
   AutoLayout& chosen = searched.value();
@@ -156,6 +185,14 @@ Result<AutoLayout> first_layout(const AutoLayoutRequest& request) {
           (is_other ? "time per step against the best layout found: " + tenths(longer)
                     : std::string("the best layout found is the same")));
   return searched;
+}
+
+}  // namespace
+
+Result<AutoLayout> first_layout(const AutoLayoutRequest& request) {
+  auto chosen = layout_of_workers(request);
+  if (chosen.ok() && request.spares > 0) stand_by(request, chosen.value());
+  return chosen;
 }
 
 }  // namespace troupe::scheduler

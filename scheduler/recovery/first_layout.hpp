@@ -18,6 +18,9 @@ inline constexpr double kWorthTemplates = 0.01;
 /// more than nodes may be lost, unless it is predicted to take more than `kWorthTemplates` longer,
 /// does not fit or leaves nodes without work. The last of the reasons says which it is and why.
 ///
+/// Then spare nodes stand by for all that they have room for, which is part of the plan, and of its
+/// step and memory; a reason says what they keep and what that costs.
+///
 /// Whole pipelines keep the promise without standby holders, and a pipeline that a loss breaks is
 /// made from the set that it was cut by. Pins and layouts that are only planned (stages of several
 /// devices) are left to the search. Cost: as `auto_layout`, `layout_templates` and `instantiate`,

@@ -81,11 +81,20 @@ Result<NextLayout> moved_to(const ChangingJob& job, Candidate chosen, std::strin
                     std::move(moves).value(), std::move(chosen.want), std::move(why)};
 }
 
+/// Whether a node of the present layout is none of these.
+bool does_somebody_leave(const ChangingJob& job, std::set<NodeId> nodes,
+                         const std::set<NodeId>& spares) {
+  const std::set<NodeId> present = job.plan.nodes();
+  nodes.insert(spares.begin(), spares.end());
+  return !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
+}
+
 /// With copies on so many nodes.
 Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& nodes,
+                               const std::set<NodeId>& spares, bool somebody_leaves,
                                const Tolerance& tolerance) {
-  auto found =
-      relayouts({job.plan, job.cluster, job.templates, job.global_batch, tolerance, nodes});
+  auto found = relayouts({job.plan, job.cluster, job.templates, job.global_batch, tolerance, nodes,
+                          spares, !somebody_leaves});
   if (!found.ok()) return std::move(found).error();
   std::vector<Candidate> candidates;
   Status hindrance = Done{};  // Of the first that cannot be.
@@ -97,9 +106,6 @@ Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& n
       hindrance = made.error();
   }
   if (candidates.empty()) return hindrance.error();
-  const std::set<NodeId> present = job.plan.nodes();
-  const bool somebody_leaves =
-      !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
   // The layout before gives its state away, and then its memory.
   const auto without_room = std::stable_partition(
       candidates.begin(), candidates.end(),
@@ -112,15 +118,23 @@ Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& n
   return next;
 }
 
-/// Those that a layout may use: as many nodes as the job keeps spare do nothing, the ones that had
-/// no work before first.
+/// What the loss of a node from the layout would mean: 2 where it has stages, 1 where it stands by.
+int weight_of(const ChangingJob& job, NodeId node) {
+  for (const Stage& stage : job.plan.stages)
+    for (const DeviceId device : stage.devices)
+      if (job.plan.devices[device.index()].node == node) return 2;
+  return job.working.contains(node) ? 1 : 0;
+}
+
+/// Those that may have stages: as many nodes as the job keeps spare have none, the ones that kept
+/// nothing before first, and then those that stood by.
 std::set<NodeId> without_spares(const ChangingJob& job, std::set<NodeId> nodes) {
   if (job.spares == 0) return nodes;
   const auto most = static_cast<std::size_t>(job.cluster.nodes - job.spares);
   const std::vector<NodeId> all(nodes.rbegin(), nodes.rend());
-  for (const bool may_work : {false, true})
+  for (const int weight : {0, 1, 2})
     for (const NodeId node : all)
-      if (nodes.size() > most && (may_work || !job.working.contains(node))) nodes.erase(node);
+      if (nodes.size() > most && weight_of(job, node) == weight) nodes.erase(node);
   return nodes;
 }
 
@@ -128,11 +142,22 @@ std::set<NodeId> without_spares(const ChangingJob& job, std::set<NodeId> nodes) 
 
 Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& nodes) {
   const std::set<NodeId> workers = without_spares(job, nodes);
+  std::set<NodeId> spares;
+  std::set_difference(nodes.begin(), nodes.end(), workers.begin(), workers.end(),
+                      std::inserter(spares, spares.end()));
+  const bool somebody_leaves = does_somebody_leave(job, workers, spares);
   for (Tolerance tolerance = job.tolerance;; --tolerance.lost_nodes) {
-    auto made = with_copies(job, workers, tolerance);
-    if (made.ok())
-      std::set_difference(nodes.begin(), nodes.end(), workers.begin(), workers.end(),
+    auto made = with_copies(job, workers, spares, somebody_leaves, tolerance);
+    const bool is_short_of_room =
+        made.ok() ? !made.value().room.ok() : made.error().code == Errc::infeasible;
+    if (is_short_of_room && !spares.empty())  // The promise comes before what spares keep.
+      if (auto bare = with_copies(job, workers, {}, somebody_leaves, tolerance); bare.ok())
+        made = std::move(bare);
+    if (made.ok()) {
+      const std::set<NodeId> used = made.value().plan.nodes();
+      std::set_difference(spares.begin(), spares.end(), used.begin(), used.end(),
                           std::inserter(made.value().idle, made.value().idle.end()));
+    }
     if (made.ok() || made.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
       return made;
   }

@@ -31,7 +31,7 @@ struct ChangingJob {
   const std::vector<ParameterInfo>& parameters;
   std::int64_t global_batch = 1;
   Tolerance tolerance = {};
-  std::int32_t spares = 0;        ///< Nodes that are kept without work.
+  std::int32_t spares = 0;        ///< Nodes that are kept without stages, and stand by.
   std::set<NodeId> working = {};  ///< Of those there are, who has work or stands by.
   const StatePlacement& left;  ///< Where state lies without lost nodes; empty: comes from the seed.
   double network_bytes_per_ms = 0;  ///< Between nodes; 0: not known.
@@ -54,10 +54,13 @@ struct NextLayout {
   Status room = Done{};
 };
 
-/// Of `relayouts` on these nodes, without those that are kept spare, the one that fits, also beside
-/// the present one if any does, and that is predicted to lose the fewest samples until nodes change
-/// again; the first of equals, or where nothing is known of the network. What does not fit with all
-/// its copies goes on with fewer.
+/// Of `relayouts` on these nodes, without stages on those that are kept spare, the one that fits,
+/// also beside the present one if any does, and that is predicted to lose the fewest samples until
+/// nodes change again; the first of equals, or where nothing is known of the network. What does not
+/// fit with all its copies goes on with fewer.
+///
+/// Spare nodes stand by for what they have room for, and where that does not fit for nothing.
+/// Nobody waits for that: where nodes leave they keep what they keep.
 ///
 /// Layouts are weighed by what their moves come to; moves of the chosen one alone are planned.
 ///

@@ -94,21 +94,38 @@ class Relayouter {
 
   /// Standby holders on any device of the nodes that are there.
   Result<ParallelPlan> with_standbys(ParallelPlan made) const {
-    const auto others = static_cast<std::int64_t>(request_.nodes.size()) - 1;
-    const Tolerance tolerance{std::min(request_.tolerance.lost_nodes, others),
-                              request_.tolerance.dtype};
-    if (tolerance.lost_nodes <= 0) return made;
+    const auto others = std::ssize(request_.nodes) + std::ssize(request_.spares) - 1;
+    Tolerance tolerance = request_.tolerance;
+    tolerance.lost_nodes = std::min<std::int64_t>(tolerance.lost_nodes, others);
+    if (tolerance.lost_nodes <= 0 && request_.spares.empty()) return made;
     offer_all_devices(made);
-    keep_standbys(made, static_cast<std::size_t>(tolerance.lost_nodes) + 1);
+    if (request_.fills_spares)
+      stand_by_on(made, request_.spares, tolerance);
+    else
+      keep_spares(made);
+    if (tolerance.lost_nodes > 0)
+      keep_standbys(made, static_cast<std::size_t>(tolerance.lost_nodes) + 1);
     auto safe = add_standbys(std::move(made), tolerance);
     if (safe.ok()) leave_out_idle(safe.value());
     return safe;
   }
 
+  /// What spare nodes stood by for in the plan before.
+  void keep_spares(ParallelPlan& made) const {
+    for (const Standby& before : plan().standbys) {
+      const DeviceSlot& slot = plan().devices[before.device.index()];
+      if (request_.spares.contains(slot.node))
+        made.standbys.push_back({*find_device(made, slot), before.layer, before.tied});
+    }
+    std::sort(made.standbys.begin(), made.standbys.end());
+  }
+
   /// Puts every device of the nodes that are there into the plan, in order.
   void offer_all_devices(ParallelPlan& made) const {
     const auto used = std::exchange(made.devices, {});
-    for (const NodeId node : request_.nodes)
+    std::set<NodeId> nodes = request_.nodes;
+    nodes.insert(request_.spares.begin(), request_.spares.end());
+    for (const NodeId node : nodes)
       for (std::int32_t d = 0; d < request_.cluster.devices_per_node; ++d)
         made.devices.push_back({node, d});
     for (Stage& stage : made.stages)

@@ -24,6 +24,9 @@ struct RelayoutRequest {
   std::int64_t global_batch = 1;
   Tolerance tolerance = {};
   std::set<NodeId> nodes;  ///< That are there: without lost ones, with those that joined.
+  /// Beside these: get no stage, and stand by.
+  std::set<NodeId> spares = {};
+  bool fills_spares = true;  ///< With all they have room for; else they keep what they keep.
 };
 
 struct Relayout {
@@ -46,9 +49,10 @@ struct Relayout {
 ///    where nothing of it works.
 /// 5. As in 1, with idle nodes.
 ///
-/// Then standby holders are added, on all nodes that are there, as many as the tolerance asks for
-/// or these nodes allow. Those that there were stay where they are still needed, so that nothing
-/// moves.
+/// Then spare nodes stand by for what they have room for (`stand_by_on`), or for what they kept
+/// before. Where that is not enough, standby holders are added, on all nodes that are there, as
+/// many as the tolerance asks for or these nodes allow. Those that there were stay where they are
+/// still needed, so that nothing moves.
 ///
 /// All that work, each once, in this order: the first one is preferred where nothing is known of
 /// the network. Where 1 holds, that alone.

@@ -144,6 +144,44 @@ std::vector<std::vector<DeviceId>> unit_holders(const ParallelPlan& plan) {
   return holders;
 }
 
+std::set<NodeId> nodes_without_stage(const ParallelPlan& plan, std::int32_t count) {
+  std::set<NodeId> working, others;
+  for (const Stage& stage : plan.stages)
+    for (const DeviceId device : stage.devices) working.insert(plan.devices[device.index()].node);
+  for (const DeviceSlot& device : plan.devices)
+    if (!working.contains(device.node)) others.insert(device.node);
+  while (std::ssize(others) > count) others.erase(others.begin());
+  return others;
+}
+
+void stand_by_on(ParallelPlan& plan, const std::set<NodeId>& nodes, const Tolerance& tolerance) {
+  std::vector<Held> units = held_units(plan, tolerance.dtype);
+  const auto room = static_cast<double>(tolerance.spare_room.count());
+  for (const NodeId node : nodes) {
+    std::map<DeviceId, double> kept;
+    for (std::size_t d = 0; d < plan.devices.size(); ++d)
+      if (plan.devices[d].node == node) kept[DeviceId{d}] = 0;
+    if (kept.empty()) continue;
+    std::vector<Held*> order;
+    for (Held& held : units) order.push_back(&held);
+    std::stable_sort(order.begin(), order.end(), [](const Held* a, const Held* b) {
+      const auto a_count = a->holders.size(), b_count = b->holders.size();
+      return a_count != b_count ? a_count < b_count : a->bytes > b->bytes;
+    });
+    for (Held* held : order) {
+      const auto least =
+          std::min_element(kept.begin(), kept.end(),
+                           [](const auto& a, const auto& b) { return a.second < b.second; });
+      if (room > 0 && least->second + held->bytes > room) continue;
+      least->second += held->bytes;
+      held->holders.insert(least->first);
+      plan.standbys.push_back({least->first, held->unit.layer, held->unit.tied});
+    }
+  }
+  std::sort(plan.standbys.begin(), plan.standbys.end());
+  complete(plan);
+}
+
 Result<ParallelPlan> add_standbys(ParallelPlan plan, const Tolerance& tolerance) {
   if (tolerance.lost_nodes <= 0) return plan;
   const auto wanted = static_cast<std::size_t>(tolerance.lost_nodes) + 1;

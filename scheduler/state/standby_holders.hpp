@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "runtime/vocabulary/model_config.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/units.hpp"
 
 namespace troupe::scheduler {
 
@@ -19,7 +21,13 @@ namespace troupe::scheduler {
 struct Tolerance {
   std::int64_t lost_nodes = 0;  ///< >= 0; 0: stages alone hold state.
   Dtype dtype = Dtype::fp32;    ///< Of the model: what holders keep weighs by it.
+  std::int32_t spares = 0;      ///< Nodes without a stage that stand by for everything.
+  Bytes spare_room = {};        ///< What each of their devices may keep; 0: all of it.
 };
+
+/// Of a device's memory, what a spare node may keep: gradients that come, and copies for
+/// checkpoints, take some too.
+inline constexpr double kSpareShare = 0.9;
 
 /// What a holder keeps all of or nothing of: the own parameters of a layer, or a tied parameter.
 struct StateUnit {
@@ -46,6 +54,15 @@ const StateUnit& unit_of(const std::vector<StateUnit>& units, const Standby& sta
 /// Per unit of `state_units` the devices that keep it, ascending: those whose stages use it and
 /// those on standby for it.
 std::vector<std::vector<DeviceId>> unit_holders(const ParallelPlan& plan);
+
+/// The last `count` nodes of a plan that have no stage, or as many as there are.
+std::set<NodeId> nodes_without_stage(const ParallelPlan& plan, std::int32_t count);
+
+/// Lets these nodes stand by for everything, or as much as `spare_room` allows: each for what the
+/// fewest devices keep first, of that the largest units, each on the device that keeps least; ties
+/// go to the lower unit and device. REQUIRES: they have no stage and stand by for nothing.
+/// Cost: O(nodes x units x (log units + devices of a node)).
+void stand_by_on(ParallelPlan& plan, const std::set<NodeId>& nodes, const Tolerance& tolerance);
 
 /// Adds standby holders until each unit has holders on `lost_nodes` + 1 nodes of the plan; units
 /// that have them get none, so that 0 changes nothing. The largest units go first, each to the node

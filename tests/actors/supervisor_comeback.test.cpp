@@ -176,35 +176,69 @@ TEST_CASE("a job with too few nodes trains on, then saves and ends", "[actors][c
   CHECK(head.seen[2].saves.size() == 1);
 }
 
-TEST_CASE("a spare node works once another one is lost", "[actors][comeback]") {
-  Head head(9, [](job::Job& job) {
-    job.cluster.nodes = 4;
-    job.cluster.spares = 1;
-    job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
-                                     {{1, 0, {{"vision", {}}, {"llm", {}}}}},
-                                     {{2, 0, {{"vision", {}}, {"llm", {}}}}}};
-  });
+/// So many whole pipelines, on nodes 0, 1 ...; the other nodes are spare.
+void pipelines_and_spares(job::Job& job, std::int32_t pipelines) {
+  job.cluster.nodes = 4;
+  job.cluster.spares = 4 - pipelines;
+  job.parallel.layout.pipelines.clear();
+  for (std::int32_t node = 0; node < pipelines; ++node)
+    job.parallel.layout.pipelines.push_back({{node, 0, {{"vision", {}}, {"llm", {}}}}});
+}
+
+std::set<NodeId> standing_by(const Configuration& configuration) {
+  std::set<NodeId> nodes;
+  for (const Standby& standby : configuration.plan.standbys)
+    nodes.insert(configuration.plan.devices[standby.device.index()].node);
+  return nodes;
+}
+
+TEST_CASE("a spare node stands by, and works once another one is lost", "[actors][comeback]") {
+  Head head(9, [](job::Job& job) { pipelines_and_spares(job, 3); });
   head.start_training();
   head.tell(templates_of(head.resources.setup));
-  CHECK((head.seen[3].configurations.at(0).plan.nodes() ==
-         std::set<NodeId>{NodeId{0}, NodeId{1}, NodeId{2}}));
+  CHECK((standing_by(head.seen[3].configurations.at(0)) == std::set<NodeId>{NodeId{3}}));
   head.plan(0);
   head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
   REQUIRE(head.seen[3].configurations.size() == 2);
-  CHECK(head.seen[3].configurations[1].plan.nodes().size() == 3);
-  CHECK(head.seen[3].configurations[1].plan.nodes().contains(NodeId{3}));
-  // Who comes after that is the next spare one.
+  CHECK((head.seen[3].configurations[1].plan.nodes() ==
+         std::set<NodeId>{NodeId{0}, NodeId{2}, NodeId{3}}));
+  CHECK(standing_by(head.seen[3].configurations[1]).empty());
+  CHECK(head.seen[3].configurations[1].moves.empty());  // It has everything.
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  // Who comes after that is the next spare one.
+  head.plan(0);
   head.join("host", 1);
   head.ready(1);
-  head.plan(0);
   for (std::size_t device = 0; device < 3; ++device) head.prepared(device, 1, 1, 1, 2);
   for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1, 2);
   CHECK(head.recorder.steps.size() == 1);
-  CHECK(head.seen[0].configurations.size() == 2);
+  REQUIRE(head.seen[0].configurations.size() == 3);
+  CHECK((standing_by(head.seen[0].configurations[2]) == std::set<NodeId>{NodeId{1}}));
+}
+
+TEST_CASE("copies of a spare node come behind a loss, which does not wait for them",
+          "[actors][comeback]") {
+  Head head(9, [](job::Job& job) { pipelines_and_spares(job, 2); });
+  const auto bring_up = [&](EpochNumber epoch, const std::vector<std::size_t>& nodes) {
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
+    for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
+  };
+  head.start_training();
+  head.tell(templates_of(head.resources.setup));
+  head.tell(exited_atom::value, 103, std::string("was killed by signal 9"), std::int32_t{9});
+  bring_up(2, {0, 1, 2});
+  head.plan(0);
+  head.join("host", 3);
+  head.ready(3);
+  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  REQUIRE(head.seen[0].configurations.size() == 3);
+  CHECK((head.seen[0].configurations[2].plan.nodes() == std::set<NodeId>{NodeId{0}, NodeId{2}}));
+  bring_up(3, {0, 2, 3});
+  REQUIRE(head.seen[0].configurations.size() == 4);
+  CHECK((standing_by(head.seen[0].configurations[3]) == std::set<NodeId>{NodeId{3}}));
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ TEST_CASE("a layout that is asked for leaves nodes without work, or on standby",
           .value();
   CHECK_FALSE(safe.plan.standbys.empty());
   CHECK_FALSE(safe.plan.nodes().contains(NodeId{2}));  // It is not there.
+
+  setup.job.cluster.fault_tolerance = 0;
+  setup.job.cluster.spares = 1;
+  const auto spare = plan_asked_layout(setup, one_pipeline_on(3, 1), plan, kAll).value();
+  CHECK((spare.plan.nodes() == std::set<NodeId>{NodeId{1}, NodeId{2}, NodeId{3}}));
+  CHECK((spare.idle == std::set<NodeId>{NodeId{0}}));
 }
 
 TEST_CASE("a layout that no device has room for is refused", "[engine][errors]") {

@@ -163,6 +163,33 @@ TEST_CASE("templates for losses are drawn from the data before a batch is planne
   CHECK(draw_templates(prepare(open.job).value(), plan).error().code == Errc::not_found);
 }
 
+TEST_CASE("spare nodes stand by, where memory does for that", "[engine]") {
+  OpenJob open(3);
+  open.job.cluster.spares = 1;
+  const auto chosen = open.choose().value();
+  CHECK(chosen.plan.nodes().size() == 3);
+  CHECK(chosen.reasons.back().choice == "1 spare node");
+  // By hand, on nodes 0 to 3 of five.
+  auto job = tiny_job();
+  job.cluster.nodes = 5;
+  job.cluster.spares = 1;
+  const auto setup = prepare(job).value();
+  const ParallelPlan plan = place_own_layout(setup).value();
+  CHECK(plan.standbys.size() == scheduler::state_units(setup.model).size());
+  for (const Standby& standby : plan.standbys)
+    CHECK(plan.devices[standby.device.index()].node == NodeId{4});
+  auto small = setup;
+  small.job.cluster.device_memory_gib = 1e-9;
+  CHECK(place_own_layout(small).value().standbys.empty());
+  // One that works, and one that is spare.
+  job.cluster.nodes = 2;
+  job.parallel.layout = {};
+  const ParallelPlan two = place_own_layout(prepare(job).value()).value();
+  CHECK(two.standbys.size() == plan.standbys.size());
+  for (const Standby& standby : two.standbys)
+    CHECK(two.devices[standby.device.index()].node == NodeId{1});
+}
+
 TEST_CASE("a layout by hand and one device leave nothing to choose", "[engine]") {
   OpenJob open(1);
   open.job.data.sources[0].json = "/nowhere.json";  // Is not read.

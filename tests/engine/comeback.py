@@ -194,7 +194,7 @@ def too_few_nodes_save_and_end(bench):
     job.machines[1].communicate(timeout=20)
 
 
-def a_spare_node_takes_the_place_of_a_lost_one(bench):
+def a_spare_node_stands_by_and_takes_the_place_of_a_lost_one(bench):
     for name, words in (("hand", pipelines([0], [1])[:1]), ("auto", ["parallel.pipelines=[]", "parallel.mode=auto", "cluster.fault_tolerance=1"])):
         job = bench.start(f"spare-{name}", *words, "cluster.local_nodes=3", "cluster.spares=1")
         job.wait_for(4)
@@ -205,12 +205,16 @@ def a_spare_node_takes_the_place_of_a_lost_one(bench):
         job.finish()
         bench.check(job)
         nodes = [{device["node"] for device in plan["devices"]} for plan in plans]
-        expect(nodes == [{0, 1}, {1, 2}], f"{name}: nodes of the layouts: {nodes}")
+        expect(nodes == [{0, 1, 2}, {1, 2}], f"{name}: nodes of the layouts: {nodes}")
+        standing_by = [{plan["devices"][one["device"]]["node"] for one in plan["standbys"]} for plan in plans]
+        expect(standing_by[0] == {2}, f"{name}: nodes that stand by: {standing_by}")
+        expect(name == "auto" or job.events()[0]["copy_bytes"] == 0, f"the spare node had not everything: {job.events()}")
 
 
 CASES = [a_job_begins_again_from_its_checkpoint_by_itself, a_job_that_is_lost_again_and_again_ends,
          nodes_of_other_machines_begin_again_too, a_job_begins_with_few_nodes_and_takes_up_a_late_one,
-         a_node_that_is_lost_while_costs_are_measured_was_never_there, too_few_nodes_save_and_end, a_spare_node_takes_the_place_of_a_lost_one]
+         a_node_that_is_lost_while_costs_are_measured_was_never_there, too_few_nodes_save_and_end,
+         a_spare_node_stands_by_and_takes_the_place_of_a_lost_one]
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ TEST_CASE("a layout without a node that sees a source is refused", "[engine][err
         "no node of the layout sees data.sources[0] (speech.json), which is only on nodes 1, 3");
   auto alone = job;
   alone.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}}, {2, 0, {{"llm", {}}}}}};
-  alone.cluster.spares = 2;  // Their devices may be left out.
+  alone.debug.layouts.resize(1);  // Devices may be left out.
   CHECK(choose_layout(prepare(alone).value()).error().where == "data.sources[0].nodes");
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("samples of one layout are tried on another one", "[engine]") {
   other.parallel.layout.pipelines = {
       {{0, 0, {{"vision", {}}}}, {2, 0, {{"llm", {}}}}}};  // Nobody who sees all of them.
   other.data.sources[0].nodes.clear();
-  other.cluster.spares = 2;
+  other.debug.layouts.resize(1);
   const auto setup = prepare(other).value();
   const auto plan = make_parallel_plan(setup).value();
   CHECK(rehearse(setup, plan, samples).ok());

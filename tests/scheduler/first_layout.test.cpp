@@ -133,5 +133,28 @@ TEST_CASE("where too few nodes are there for whole pipelines, standby holders ke
              ContainsSubstring("losses and joins go on from what survives"));
 }
 
+TEST_CASE("a layout to begin with lets spare nodes stand by, and says what that costs",
+          "[scheduler]") {
+  Promising job;
+  job.request.fault_tolerance = 0;
+  const AutoLayout alone = job.first();
+  job.request.spares = 1;
+  const AutoLayout made = job.first();
+  CHECK(made.layout == alone.layout);
+  CHECK(made.plan.nodes().size() == alone.plan.nodes().size() + 1);
+  CHECK(made.plan.standbys.size() == state_units(made.plan.model).size());
+  CHECK(made.predicted.peak_memory_bytes.size() == made.plan.devices.size());
+  REQUIRE_FALSE(made.reasons.empty());
+  CHECK(made.reasons.back().choice == "1 spare node");
+  CHECK_THAT(made.reasons.back().why, ContainsSubstring("standby holders keep"));
+  CHECK_THAT(made.reasons.back().why, ContainsSubstring("time per step +"));
+  job.request.fits_spares = [](const ParallelPlan&) -> Status {
+    return Error{Errc::infeasible, "there is no room", {}, {}};
+  };
+  const AutoLayout bare = job.first();
+  CHECK(bare.plan == alone.plan);
+  CHECK(bare.reasons.back().why == "without state: there is no room");
+}
+
 }  // namespace
 }  // namespace troupe::scheduler

@@ -94,5 +94,73 @@ TEST_CASE("where no layout has room the job goes on all the same, and that is sa
   CHECK(next.room.error().message == "no room");
 }
 
+/// A pipeline on node 0 and one on node 1; the others are spare, and the last of these stand by.
+struct SpareNodes {
+  explicit SpareNodes(std::int32_t spares, std::int32_t standing_by = 1)
+      : plan(place_by_hand(text_llm(6), {{{stage(0, 0, 6)}, {stage(1, 0, 6)}}}, {2 + spares, 1},
+                           IdleDevices::left_out, {0, Dtype::fp32, standing_by})
+                 .value()),
+        left(place_state(plan, LostNode().parameters, Dtype::fp32)),
+        job{plan, {2 + spares, 1}, lost.templates, lost.parameters, 8, {}, spares, plan.nodes(),
+            left} {
+    job.fits = [](const ParallelPlan&) -> Status { return Done{}; };
+    job.fits_beside = [](const auto&) -> Status { return Done{}; };
+  }
+
+  Result<NextLayout> without_node_0(const std::set<NodeId>& nodes) {
+    drop_holders(left, NodeId{0});
+    return next_layout(job, nodes);
+  }
+
+  const LostNode lost{};
+  ParallelPlan plan;
+  StatePlacement left;
+  ChangingJob job;
+};
+
+std::set<NodeId> standing_by(const ParallelPlan& plan) {
+  std::set<NodeId> nodes;
+  for (const Standby& standby : plan.standbys)
+    nodes.insert(plan.devices[standby.device.index()].node);
+  return nodes;
+}
+
+TEST_CASE("a spare node that stood by takes a lost one's place, and no state moves",
+          "[scheduler][recovery]") {
+  SpareNodes spare(1);
+  CHECK((standing_by(spare.plan) == std::set<NodeId>{NodeId{2}}));
+  const auto next = spare.without_node_0({NodeId{1}, NodeId{2}}).value();
+  CHECK((next.plan.nodes() == std::set<NodeId>{NodeId{1}, NodeId{2}}));
+  CHECK(next.plan.standbys.empty());
+  CHECK(next.idle.empty());
+  CHECK(next.moves.sent_bytes == 0);
+}
+
+TEST_CASE("who stood by works before who kept nothing, and nobody waits for copies of spare nodes",
+          "[scheduler][recovery]") {
+  SpareNodes spare(2);  // Node 2 has just come.
+  const auto next = spare.without_node_0({NodeId{1}, NodeId{2}, NodeId{3}}).value();
+  CHECK((next.plan.nodes() == std::set<NodeId>{NodeId{1}, NodeId{3}}));
+  CHECK((next.idle == std::set<NodeId>{NodeId{2}}));
+  CHECK(next.moves.sent_bytes == 0);
+}
+
+TEST_CASE("a spare node that comes stands by for all, or for nothing where that does not fit",
+          "[scheduler][recovery]") {
+  SpareNodes spare(1, 0);
+  const std::set<NodeId> all{NodeId{0}, NodeId{1}, NodeId{2}};
+  const auto next = next_layout(spare.job, all).value();
+  CHECK((standing_by(next.plan) == std::set<NodeId>{NodeId{2}}));
+  CHECK(next.plan.standbys.size() == state_units(next.plan.model).size());
+  CHECK(next.plan.stages == spare.plan.stages);
+  CHECK(next.idle.empty());
+  spare.job.fits = [](const ParallelPlan& plan) -> Status {
+    return plan.standbys.empty() ? Status(Done{}) : kFull;
+  };
+  const auto bare = next_layout(spare.job, all).value();
+  CHECK(bare.plan == spare.plan);
+  CHECK((bare.idle == std::set<NodeId>{NodeId{2}}));
+}
+
 }  // namespace
 }  // namespace troupe::scheduler

@@ -191,6 +191,7 @@ TEST_CASE("too few nodes train on for a while, then save and stop", "[scheduler]
 TEST_CASE("a node that no layout needs waits", "[scheduler][recovery]") {
   auto request = three_copies({0, 1});
   request.job.spares = 1;
+  request.job.tolerance.spare_room = Bytes{1};  // Nothing fits into it.
   request.events = {{130, {}, {2}}};
   const auto played = replay_job(request).value();
   CHECK(played.iterations == 8);

@@ -64,6 +64,44 @@ TEST_CASE("two nodes of one pipeline keep each other's layers", "[scheduler]") {
   CHECK(safe.groups[1].holders == std::vector<DeviceId>{DeviceId{1}, DeviceId{0}});
 }
 
+/// A layer on node 0 and one on node 1; the others have no stage.
+ParallelPlan with_spares(std::int32_t nodes, const Tolerance& tolerance) {
+  const HandLayout layout{
+      {{{0, 0, {{"llm", LayerRange{0, 1}}}}, {1, 0, {{"llm", LayerRange{1, 2}}}}}}};
+  return place_by_hand(testing::text_llm(2), layout, {nodes, 1}, IdleDevices::left_out, tolerance)
+      .value();
+}
+
+TEST_CASE("a spare node stands by for everything, and others for what it leaves", "[scheduler]") {
+  for (const std::int64_t lost : {0, 1}) {
+    const auto plan = with_spares(3, {lost, Dtype::fp32, 1});
+    CHECK(plan.standbys.size() == state_units(plan.model).size());
+    for (const Standby& standby : plan.standbys)
+      CHECK(plan.devices[standby.device.index()].node == NodeId{2});
+  }
+  // Two may be lost: what one keeps and the spare one does, the other one does too.
+  const auto plan = with_spares(3, {2, Dtype::fp32, 1});
+  for (const StateUnit& unit : state_units(plan.model)) CHECK(nodes_of(plan, unit).size() == 3);
+  // A node more than the job keeps spare is left out.
+  CHECK((with_spares(4, {0, Dtype::fp32, 1}).nodes() ==
+         std::set<NodeId>{NodeId{0}, NodeId{1}, NodeId{3}}));
+}
+
+TEST_CASE("spare nodes keep what they have room for, each what others do not", "[scheduler]") {
+  const auto units = state_units(testing::text_llm(2));
+  REQUIRE(units.size() == 2);
+  double largest = 0;
+  for (const StateUnit& unit : units) largest = std::max(largest, unit.bytes(Dtype::fp32));
+  const Bytes room{static_cast<std::int64_t>(largest)};
+  CHECK(with_spares(3, {0, Dtype::fp32, 1, room}).standbys.size() == 1);
+  const auto two = with_spares(4, {0, Dtype::fp32, 2, room});
+  REQUIRE(two.standbys.size() == 2);
+  CHECK(two.standbys[0].layer != two.standbys[1].layer);
+  const auto none = with_spares(3, {0, Dtype::fp32, 1, Bytes{1}});
+  CHECK(none.standbys.empty());
+  CHECK(none.nodes().size() == 2);
+}
+
 TEST_CASE("the largest goes first, each to the node that keeps least", "[scheduler]") {
   // Layers of 10, 11, 12 and 40 elements, 16 bytes each, on nodes 0, 1, 2 and 2; node 3 is empty.
   // The one of 40 goes to node 3 (0), that of 12 to node 0 (10), that of 11 to node 0 (22 against
