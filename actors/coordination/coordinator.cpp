@@ -14,7 +14,8 @@ bool Coordinator::is_at_work() const {
 
 bool Coordinator::is_at_rest() const {
   const bool is_up = phase_ == JobPhase::training || phase_ == JobPhase::collecting;
-  return is_up && !is_regrouping_ && loop.progress().step > 0 && !loop.is_decided();
+  const bool is_still = is_halted_ || (is_up && !is_regrouping_);
+  return is_still && loop.progress().step > 0 && !loop.is_decided();
 }
 
 void Coordinator::begin(StepLoop steps, EpochNumber generation) {
@@ -35,6 +36,7 @@ void Coordinator::take_over(EpochNumber newest, StatePlacement placed,
 EpochNumber Coordinator::bring_up(const std::vector<DeviceSlot>& devices, StatePlacement want,
                                   bool is_late) {
   phase_ = JobPhase::applying;
+  is_halted_ = false;
   is_settling_ = false;
   is_late_ = is_late;
   want_ = std::move(want);
@@ -105,6 +107,13 @@ Move Coordinator::lose(NodeId lost) {
   return phase_ == JobPhase::training && loop.is_decided() ? Move::finish : Move::regroup;
 }
 
+void Coordinator::halt() {
+  members.place(StatePlacement(held()));
+  phase_ = JobPhase::training;  // What nodes still say of a layout that was coming up is no news.
+  is_halted_ = true;
+  is_settling_ = false;
+}
+
 void Coordinator::forget(NodeId node) {
   members.gone(node);
   std::set<DeviceId> own;
@@ -137,7 +146,7 @@ bool Coordinator::device_finished(const engine::DeviceReport& report) {
 }
 
 Move Coordinator::finished() const {
-  if (phase_ != JobPhase::training) return Move::wait;
+  if (phase_ != JobPhase::training || is_halted_) return Move::wait;
   if (is_regrouping_) return Move::regroup;
   if (is_stopping_) return Move::wait;
   if (loop.is_idle()) return loop.is_last_planned() ? Move::collect : Move::look_on;

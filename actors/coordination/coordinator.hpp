@@ -124,6 +124,10 @@ class Coordinator {
   /// finished first, by all who are left: each of them has its sums.
   /// Returns `finish` (as soon as `loop` says that it is ended) or `regroup`.
   Move lose(NodeId lost);
+  /// No layout comes up: state stays where it lies, which is where `held` says, and can be saved.
+  /// Until one is brought up after all.
+  void halt();
+  bool is_halted() const { return is_halted_; }
   /// Nodes come or go, and a layout was found: regroups.
   void regroup() { is_regrouping_ = true; }
   /// A node does not belong to the job any more: no step waits for its devices.
@@ -151,6 +155,7 @@ class Coordinator {
   JobPhase phase_ = JobPhase::joining;
   bool is_stopping_ = false;
   bool is_regrouping_ = false;
+  bool is_halted_ = false;
   bool is_settling_ = false;  ///< All have fetched and were told to turn over.
   bool is_late_ = false;      ///< Of the newest layout: state comes during its first step.
   StatePlacement want_;       ///< Of the newest layout.

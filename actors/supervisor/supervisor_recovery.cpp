@@ -33,12 +33,6 @@ std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
 /// Exit code where what is left cannot be saved after all.
 constexpr std::int32_t kCannotGoOn = 1;
 
-/// Whether state lies where the newest layout wants it.
-bool is_layout_up(const Coordinator& job) {
-  return !job.is_regrouping() &&
-         (job.phase() == Phase::training || job.phase() == Phase::collecting);
-}
-
 /// Whether somebody holds each shard.
 bool is_whole(const StatePlacement& placement) {
   return std::ranges::none_of(placement, [](const Shard& shard) { return shard.holders.empty(); });
@@ -97,7 +91,6 @@ Status recover(Self self, NodeId lost, const std::string& what) {
 }
 
 std::string unsaved_without(const SupervisorState& state, NodeId lost) {
-  if (!is_layout_up(state.job)) return "no layout was up";
   return is_whole(state.job.left_without(lost)) ? "" : "what is left is no whole model";
 }
 
@@ -108,6 +101,7 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   forget_node(self, lost, what);
   if (!state.stopping.unsaved.empty()) return end_stopped(self);
   state.resources->logger.warning(what + "; the others save what they have");
+  state.job.halt();  // One that comes up may want a place for the lost one.
   state.job.members.place(std::move(left));
   state.stopping.failed_step = 0;
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);

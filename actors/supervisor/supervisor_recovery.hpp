@@ -24,13 +24,15 @@ Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 std::string unsaved_without(const SupervisorState& state, NodeId lost);
 
 /// A node is lost while the job stops: the others save what is done, its devices count for nothing
-/// any more. Where it had the last copy of something, or no layout is up, the job ends at once.
+/// any more. A layout that comes up does so no further: each has what it had, or what that layout
+/// wants where all were told to turn over. Where the lost one had the last copy of something, the
+/// job ends at once.
 /// `what`: as above.
 void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& what);
 
 /// A node is lost without which the job cannot go on, `why`, though the others have all of its
 /// state: they save what is done, and the job ends. Returns false, and does nothing, where they
-/// have not, no layout is up, or nothing is done yet.
+/// have not, or nothing is done yet.
 bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& what,
                            const std::string& why);
 

@@ -100,6 +100,7 @@ void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
 void find_stalls(Self self) {
   auto& state = self->state;
   if (state.job.phase() != Phase::training) return;
+  if (state.job.is_halted() && !state.job.loop.is_decided()) return;  // No step is waited for.
   const Duration waited = now(self) - state.last_finish;
   // That has an end of its own, which names the function (CallWatch); no node is to blame.
   const bool is_in_call = state.job.loop.is_idle() && plugins::oldest_user_call();

@@ -1,6 +1,8 @@
 #include "actors/coordination/coordinator.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <vector>
 
 namespace troupe::actors {
 namespace {
@@ -103,6 +105,35 @@ TEST_CASE("state lies where a layout wants it from the word on to turn over to i
   CHECK_FALSE(job.fetched(NodeId{2}, generation - 1));
   CHECK(job.fetched(NodeId{2}, generation));
   CHECK((job.left_without(NodeId{0}) == held_by({kDevices[1]})));
+}
+
+TEST_CASE("a layout that is halted does not come up, and state can be saved where it lies",
+          "[coordination]") {
+  Three three;
+  Coordinator& job = three.job;
+  three.train();
+  REQUIRE(three.plan(0, 1));
+  for (int i = 0; i < 3; ++i) three.prepared(1, i);
+  REQUIRE(job.decide(1, 0));
+  for (int i = 0; i < 3; ++i) three.finished(1, i);
+  job.loop.finish();
+  const EpochNumber generation = job.bring_up(kDevices, held_by({kDevices[0], kDevices[1]}), false);
+  const bool turns_over = GENERATE(false, true);
+  if (turns_over)
+    for (int i = 0; i < 3; ++i) job.fetched(NodeId{i}, generation);
+  CHECK_FALSE(job.is_at_rest());
+  job.halt();
+  CHECK(job.is_at_rest());
+  const auto lies = turns_over ? std::vector{kDevices[0], kDevices[1]} : kDevices;
+  CHECK((job.members.placed() == held_by(lies)));
+  for (int i = 0; i < 3; ++i) CHECK_FALSE(job.fetched(NodeId{i}, generation));
+  for (int i = 0; i < 3; ++i) CHECK(job.applied(NodeId{i}, generation) == CameUp::nothing);
+  CHECK(job.finished() == Move::wait);
+  job.lose(NodeId{2});
+  CHECK(job.is_at_rest());
+  CHECK(job.finished() == Move::wait);
+  three.come_up({kDevices[0], kDevices[1]});
+  CHECK_FALSE(job.is_halted());
 }
 
 TEST_CASE("what comes during a step counts once it is decided", "[coordination]") {

@@ -265,6 +265,36 @@ TEST_CASE("a node that is lost while the job stops is done without", "[actors][r
   CHECK(says(saving.log(), "was lost: the connection to it was lost; the others save what"));
 }
 
+// Window: the job stops
+TEST_CASE("a job that is to stop amid a layout that comes up saves without a node that is lost",
+          "[actors][recovery]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.leave({3});  // Nodes 0 and 1 have all of the model, and half of it is on node 2.
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  const bool turns_over = GENERATE(false, true);
+  if (turns_over)
+    for (const std::size_t id : {0u, 1u, 2u})
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  CHECK(head.seen[0].saves.empty());  // The layout is waited for.
+  head.leave({2});
+  head.pass(400ms, {0, 1});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  for (const std::size_t id : {0u, 1u}) CHECK_FALSE(saving.order(id).shards.empty());
+  for (const std::size_t id : {0u, 1u})  // What is said of the layout is no news any more.
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  CHECK(head.seen[0].saves.size() == 1);
+  saving.write({2, 3});
+  saving.keep();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 75);
+  CHECK(says(head.ended->message, "step 1 is saved: the same command goes on from there"));
+}
+
 // Window: nobody left sees a source of data, or no layout fits them
 TEST_CASE("a node without which no layout can be leaves its state to the others, who save it",
           "[actors][recovery]") {
