@@ -136,7 +136,9 @@ struct SaveOrder {
   std::string folder;         ///< Where the devices write their files; made by who comes first.
   std::vector<Shard> shards;  ///< Of this node, each with the one device that writes it.
   bool is_last = false;       ///< No step follows that a copy of the state would let go on.
-  bool is_checked = false;    ///< Of a job that failed: written only where it is finite.
+  /// Of a job that failed, or has no layout: no step is decided any more, and the state is written
+  /// only where it is finite.
+  bool is_checked = false;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, SaveOrder& x) {

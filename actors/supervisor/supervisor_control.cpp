@@ -21,7 +21,7 @@ std::string phase_word(const SupervisorState& state) {
     case Phase::gathering: return "gathering the nodes of a lost head";
     case Phase::joining: return "waiting for nodes";
     case Phase::applying: return "setting up";
-    case Phase::training: return "training";
+    case Phase::training: return state.waiting ? "waiting for more nodes" : "training";
     case Phase::collecting: return "writing the model";
     case Phase::ending:
     case Phase::ended: break;

@@ -15,6 +15,7 @@
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "actors/supervisor/supervisor_wait.hpp"
 
 namespace troupe::actors {
 
@@ -119,25 +120,22 @@ bool is_collected(const SupervisorState& state) {
 /// Where the same losses come again and again, somebody has to look.
 constexpr std::int32_t kMostTries = 3;
 
-/// Begins again from the newest checkpoint: for which time from there; 0: it does not.
-std::int32_t next_try(const SupervisorState& state) {
-  const HeadResources& resources = *state.resources;
-  const bool at_work = state.job.phase() == Phase::applying ||
-                       state.job.phase() == Phase::training ||
-                       state.job.phase() == Phase::collecting;
-  if (!resources.setup.job.recovery.from_checkpoint || !at_work || state.job.is_stopping())
-    return 0;
-  const bool is_same = resources.resume.progress.step == state.saves.last_step;
-  const std::int32_t next = is_same ? resources.tries + 1 : 1;
-  return next <= kMostTries ? next : 0;
-}
-
 /// Whether it says nothing against the job itself: on other machines, or later, it goes on.
 bool is_of_machines(const Error& error) {
   return error.code == Errc::transport_failed || error.code == Errc::timed_out;
 }
 
 }  // namespace
+
+std::int32_t next_try(const SupervisorState& state) {
+  const HeadResources& resources = *state.resources;
+  if (!resources.setup.job.recovery.from_checkpoint || !state.job.is_at_work() ||
+      (state.job.is_stopping() && !state.stopping.begins_again))
+    return 0;
+  const bool is_same = resources.resume.progress.step == state.saves.last_step;
+  const std::int32_t next = is_same ? resources.tries + 1 : 1;
+  return next <= kMostTries ? next : 0;
+}
 
 void finish_if_all_gone(Self self, bool at_once) {
   auto& state = self->state;
@@ -211,6 +209,7 @@ bool would_begin_again(const SupervisorState& state, const Error& error) {
 
 void stop(Self self, std::int32_t signal) {
   auto& state = self->state;
+  state.stopping.begins_again = false;
   if (++state.signals > 1) {
     if (state.job.phase() == Phase::ending) finish_if_all_gone(self, true);
     if (state.job.is_stopping()) end_stopped(self);
@@ -245,9 +244,9 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
     const auto goes_on = recover(self, id, what);
     if (goes_on.ok()) return;
     if (goes_on.error().code != Errc::unavailable) {
+      if (wait_for_nodes(self, id, what, goes_on.error())) return;
       hindrance = "; it cannot be done without: " + goes_on.error().message;
-      const bool begins_again = state.saves.last_step > 0 && next_try(state) > 0;
-      if (!begins_again && end_with_what_is_left(self, id, what, hindrance)) return;
+      if (end_with_what_is_left(self, id, what, hindrance)) return;
       if (state.saves.last_step == 0) hindrance += "; there is no checkpoint to resume from";
     }
   }

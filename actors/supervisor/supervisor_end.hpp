@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "actors/coordination/step_failures.hpp"
@@ -16,6 +17,10 @@ void end(SupervisorSelf self, JobEnd how);
 
 /// Ends the job by an error.
 void fail(SupervisorSelf self, const Error& error);
+
+/// For which time a job that ends now begins again by itself from its newest checkpoint; 0: it does
+/// not. One that is to stop does only where it says so (`Stopping::begins_again`).
+std::int32_t next_try(const SupervisorState& state);
 
 /// Whether a job that this error ends begins again from a checkpoint by itself.
 bool would_begin_again(const SupervisorState& state, const Error& error);

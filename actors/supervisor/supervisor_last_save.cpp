@@ -38,7 +38,7 @@ bool begin_to_end(Self self, const Error& error, const std::string& unsaved = {}
     if (!state.stopping.error) state.stopping.error = error;
     return true;
   }
-  if (would_begin_again(state, error) || !has_unsaved(state) || !unsaved.empty()) {
+  if (!has_unsaved(state) || !unsaved.empty()) {
     state.stopping.error = error;  // The end says what is saved.
     state.stopping.unsaved = unsaved;
     fail(self, error);
@@ -47,8 +47,10 @@ bool begin_to_end(Self self, const Error& error, const std::string& unsaved = {}
   state.resources->logger.warning("the job ends once its nodes have saved step " +
                                   std::to_string(step_to_save(state.job.loop)) + ": " +
                                   error.message);
+  const bool begins_again = would_begin_again(state, error);
   decide_stop(self, error.message, exit_code(error));
   state.stopping.error = error;
+  state.stopping.begins_again = begins_again;
   return true;
 }
 

@@ -16,10 +16,10 @@
 namespace troupe::actors {
 
 /// Ends the job by an error once its nodes, all of which are there with their state, have saved it;
-/// says how to go on from there. Where nothing has changed since the newest checkpoint, or the job
-/// begins again from one by itself, nothing is written, and that is said. A job that is to stop
-/// already ends by this error then. Exit codes are those of `fail`, so that who begins a job again
-/// at 75 does not do so for what would come again.
+/// says how to go on from there. Where nothing has changed since the newest checkpoint, nothing is
+/// written, and that is said. A job that would begin again from a checkpoint by itself does so from
+/// this one. A job that is to stop already ends by this error then. Exit codes are those of `fail`,
+/// so that who begins a job again at 75 does not do so for what would come again.
 void save_and_fail(SupervisorSelf self, const Error& error);
 
 /// The same without this node, which is lost, or whose state cannot be had or trusted: the others

@@ -80,6 +80,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   state.change.begun = now(self);
   state.configuration.arriving = state.change.arriving;
   if (state.change.arriving.empty()) state.warming.reset();
+  state.waiting.reset();
   state.configuration.epoch_number =
       state.job.bring_up(plan.devices, state.change.want, !state.change.arriving.empty());
   state.configuration.plan = plan;

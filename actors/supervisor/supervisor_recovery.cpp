@@ -40,6 +40,28 @@ bool is_whole(const StatePlacement& placement) {
 
 }  // namespace
 
+void add_loss(const SupervisorState& state, Regrouping& regrouping, NodeId lost,
+              const std::string& what, Time noticed) {
+  if (regrouping.lost.empty() && !regrouping.is_takeover) {
+    const Time first = state.job.members.suspected_since(lost).value_or(noticed);
+    regrouping.noticed = noticed;
+    regrouping.detect_ms = milliseconds_between(first, noticed);
+  }
+  regrouping.lost.push_back(lost);
+  regrouping.why_lost += (regrouping.why_lost.empty() ? "" : "; ") + what;
+  std::erase(regrouping.joined, lost);
+  std::erase(regrouping.drained, lost);
+}
+
+void add_newcomers(const SupervisorState& state, Regrouping& regrouping) {
+  for (const NodeId node : state.job.members.newcomers()) {
+    if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
+        regrouping.joined.end())
+      regrouping.joined.push_back(node);
+    regrouping.reasons[node] = describe(state.job.members, node) + " joined";
+  }
+}
+
 Status recover(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   if (!state.job.bears_losses()) return Error{Errc::unavailable, "the job has not begun", {}, {}};
@@ -58,21 +80,8 @@ Status recover(Self self, NodeId lost, const std::string& what) {
     }
   }
   if (!decided.ok()) return decided;
-  for (const NodeId node : state.job.members.newcomers()) {
-    if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
-        regrouping.joined.end())
-      regrouping.joined.push_back(node);
-    regrouping.reasons[node] = describe(state.job.members, node) + " joined";
-  }
-  if (regrouping.lost.empty() && !regrouping.is_takeover) {
-    regrouping.noticed = noticed;
-    regrouping.detect_ms =
-        milliseconds_between(state.job.members.suspected_since(lost).value_or(noticed), noticed);
-  }
-  regrouping.lost.push_back(lost);
-  regrouping.why_lost += (regrouping.why_lost.empty() ? "" : "; ") + what;
-  std::erase(regrouping.joined, lost);
-  std::erase(regrouping.drained, lost);
+  add_newcomers(state, regrouping);
+  add_loss(state, regrouping, lost, what, noticed);
   const std::string tight = regrouping.room.ok() ? ""
                                                  : "; memory may not do while its next layout "
                                                    "comes up: " +
@@ -113,8 +122,12 @@ bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
                            const std::string& why) {
   const auto& state = self->state;
   if (state.job.loop.progress().step == 0 || !unsaved_without(state, lost).empty()) return false;
+  // Of the head's own nodes nobody else takes the place.
+  const bool begins_again =
+      state.saves.last_step > 0 && lost.value < state.resources->setup.job.cluster.local_nodes;
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
+  self->state.stopping.begins_again = begins_again;
   lose_while_stopping(self, lost, what);
   return true;
 }

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "actors/supervisor/layout_change.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
@@ -19,6 +20,13 @@ namespace troupe::actors {
 /// - infeasible: as `plan_regrouping`.
 /// - unavailable: the job has not begun, or ends.
 Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
+
+/// Adds a loss to what a change of layout is for: that of a member, noticed now.
+void add_loss(const SupervisorState& state, Regrouping& regrouping, NodeId lost,
+              const std::string& what, Time noticed);
+
+/// The same of those that joined and have no work yet.
+void add_newcomers(const SupervisorState& state, Regrouping& regrouping);
 
 /// Why the others could not save what is done once this node is gone; empty: they could.
 std::string unsaved_without(const SupervisorState& state, NodeId lost);
@@ -32,7 +40,8 @@ void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& wh
 
 /// A node is lost without which the job cannot go on, `why`, though the others have all of its
 /// state: they save what is done, and the job ends. Returns false, and does nothing, where they
-/// have not, or nothing is done yet.
+/// have not, or nothing is done yet. Where it was one of the head's own, which begin again with it,
+/// and the job begins again from checkpoints, it does so from this one.
 bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& what,
                            const std::string& why);
 

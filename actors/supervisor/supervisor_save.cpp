@@ -125,7 +125,7 @@ void begin_save(Self self) {
                     save.partial.string(),
                     {},
                     is_last,
-                    state.stopping.error.has_value()};
+                    state.stopping.error.has_value() || state.job.is_halted()};
     for (const auto& [device, keys] : save.writers)
       for (const ShardKey& key : keys)
         if (device.node == NodeId{i}) order.shards.push_back({key, {device}});
@@ -236,7 +236,8 @@ void save_if_due(Self self) {
     saves.wanted = false;
     return;
   }
-  if (state.job.is_regrouping()) {  // As soon as the layout without the lost nodes is up.
+  // As soon as the layout without the lost nodes is up, where one comes.
+  if (state.job.is_regrouping() && !state.job.is_halted()) {
     saves.wanted = true;
     return;
   }
@@ -383,7 +384,9 @@ void end_stopped(Self self) {
   const std::string& what = state.stopping.what;
   if (state.saves.last_step == 0)
     return end(self, {state.stopping.exit_code, what + "; there is no checkpoint to resume from"});
-  end(self, {kResumable, what + "; " + how_to_go_on(state)});
+  const std::int32_t again = next_try(state);
+  const GoesOn who = again > 0 ? GoesOn::by_itself : GoesOn::same_command;
+  end(self, {kResumable, what + "; " + how_to_go_on(state, who), false, {}, again});
 }
 
 }  // namespace troupe::actors

@@ -79,7 +79,16 @@ struct Stopping {
   Time until;                  ///< All must have ended.
   Time save_until;
   std::int64_t failed_step = 0;  ///< Whose state was tried to save.
+  bool begins_again = false;     ///< From what it saves, where it may (`next_try`).
   std::string unsaved = {};      ///< Why it is not saved, once it cannot be.
+};
+
+/// A job without a layout, whose nodes hold all of its state and wait for others.
+struct WaitingForNodes {
+  Time until;
+  std::string what;           ///< `node 2 (host, pid 71) was lost: was killed by signal 9`.
+  std::string why;            ///< No layout works, and what would be enough; a clause.
+  TemplateSetPtr tried_with;  ///< In vain.
 };
 
 struct SupervisorState {
@@ -117,6 +126,7 @@ struct SupervisorState {
   /// A node was lost after all its tensors of the last collection had been offered: they may have
   /// come, and only the recorder knows. Counts if they have not.
   std::optional<Error> lost_while_collected;
+  std::optional<WaitingForNodes> waiting;  ///< Until a layout comes up.
   JobEnd how;
   Time deadline;  ///< Of joining, of applying, or of ending.
   Pace pace;      ///< Of its own signs of life.

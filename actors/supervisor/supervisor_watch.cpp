@@ -11,6 +11,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_stalls.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "actors/supervisor/supervisor_wait.hpp"
 
 namespace troupe::actors {
 
@@ -107,6 +108,7 @@ void watch(Self self) {
   find_stalls(self);
   watch_few_nodes(self);
   watch_newcomers(self);
+  watch_wait(self);
   watch_saves(self);
   finish_if_all_gone(self);
   if (state.job.phase() != Phase::ended)

@@ -62,10 +62,11 @@ struct Checkpointing {
 /// `[recovery]`: what a job does about losses that its nodes cannot make up for, and about nodes
 /// that slow down.
 struct Recovery {
-  bool from_checkpoint = true;    ///< It begins again from its newest checkpoint by itself.
-  double wait_for_nodes_s = 300;  ///< Then, and below `cluster.min_nodes`, it waits so long for
-                                  ///< nodes that join.
-  bool drain_slow = false;        ///< A node under half its usual speed for long leaves the job.
+  bool from_checkpoint = true;  ///< It begins again from its newest checkpoint by itself.
+  /// Then, below `cluster.min_nodes`, and with too few for any layout, it waits so long for nodes
+  /// that join.
+  double wait_for_nodes_s = 300;
+  bool drain_slow = false;  ///< A node under half its usual speed for long leaves the job.
 
   friend bool operator==(const Recovery&, const Recovery&) = default;
 };

@@ -218,8 +218,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "Where the last copy of something was lost, begin again from the "
      "newest checkpoint, by itself."},
     {"recovery.wait_for_nodes_s",
-     "How long the job then, or below cluster.min_nodes, waits for nodes "
-     "that join."},
+     "How long the job then, below cluster.min_nodes, or where no layout fits "
+     "the nodes that are left, waits for nodes that join."},
     {"recovery.drain_slow", "A node at under half its usual speed for long leaves the job."},
 
     {"observe.metrics_listen",

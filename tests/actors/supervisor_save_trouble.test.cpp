@@ -298,7 +298,8 @@ TEST_CASE("a job that is to stop amid a layout that comes up saves without a nod
 // Window: nobody left sees a source of data, or no layout fits them
 TEST_CASE("a node without which no layout can be leaves its state to the others, who save it",
           "[actors][recovery]") {
-  SavingHead saving(9, [](job::Checkpointing&) {});
+  SavingHead saving(
+      9, [](job::Checkpointing&) {}, [](job::Job& job) { job.recovery.wait_for_nodes_s = 0; });
   Head& head = saving.head;
   const bool has_trained = GENERATE(true, false);
   if (has_trained) saving.run_step(1);

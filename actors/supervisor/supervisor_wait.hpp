@@ -1,0 +1,27 @@
+// A job that is left with too few nodes for any layout, though they have all of its state: how it
+// waits for others, and how it ends where none come. A part of the supervisor's actor; every
+// function runs in it.
+
+#pragma once
+
+#include <string>
+
+#include "actors/supervisor/supervisor_actor.hpp"
+
+namespace troupe::actors {
+
+/// A node is lost without which no layout works, `why`, though the others have all of its state:
+/// they finish a step whose COMMIT is known, save, and wait `recovery.wait_for_nodes_s` from the
+/// first such loss on, with what they hold. `what`: `node 2 (host, pid 71) was lost: was killed by
+/// signal 9`.
+///
+/// Returns false, and does nothing, where they have not, the job is not to wait, the lost node was
+/// one of the head's own, whose place only another head fills by itself, or one that is left was
+/// told to end by a signal and takes its state with it.
+bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, const Error& why);
+
+/// Goes on where those that came since are enough for a layout, or one is found by new templates.
+/// Ends the job, behind a save, where they are not enough in time.
+void watch_wait(SupervisorSelf self);
+
+}  // namespace troupe::actors

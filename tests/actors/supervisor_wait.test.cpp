@@ -1,0 +1,189 @@
+// Jobs whose nodes have all of their state when they end or have no layout any more: an older
+// checkpoint does not count.
+
+#include "tests/torch_catch.hpp"
+
+#include "actors/supervisor/supervisor_wait.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "tests/actors/saving_head.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A job of two pipelines that saves each step, waits ten seconds for nodes and reads a source that
+/// node 3 alone sees. Nodes 0 and 1 have all of the model. Step 1 is saved.
+struct OneSees {
+  OneSees()
+      : saving(
+            9, [](job::Checkpointing& x) { x.every_steps = 1; },
+            [](job::Job& job) { job.recovery.wait_for_nodes_s = 10; }) {
+    saving.run_step(1);
+    saving.write();
+    saving.keep();
+    head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {3}}};
+  }
+
+  void lose_node_3() {
+    head.leave({3});
+    head.pass(400ms, {0, 1, 2});
+  }
+
+  /// Who is left has written the newest save.
+  void save() {
+    saving.write({3});
+    saving.keep();
+  }
+
+  SavingHead saving;
+  Head& head = saving.head;
+};
+
+// Window: nobody left sees a source of data, or no layout fits them
+TEST_CASE("a job with too few nodes for any layout saves what they have, and goes on with others",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  job.saving.run_step(2);
+  job.lose_node_3();
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.size() == 1);
+  CHECK(job.saving.order().step == 2);
+  job.save();
+  CHECK(says(job.saving.log(),
+             "no layout works on the 3 nodes that are left, though all state is there: no node of "
+             "the layout sees data.sources[0]"));
+  CHECK(says(job.saving.log(),
+             "; 4, as before, are enough; the job waits 10 s "
+             "(recovery.wait_for_nodes_s) for others, then saves and ends"));
+  CHECK(says(head.ask({ControlRequest::Kind::status, {}}), "waiting for more nodes"));
+  head.pass(5s, {0, 1, 2});
+  head.join("host", 3);
+  head.ready(3);
+  head.pass(1s, {0, 1, 2, 3});
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{3}));
+  CHECK_FALSE(head.seen[3].configurations.back().moves.empty());
+  head.bring_up(2);
+  CHECK(head.scheduler.next.back() == 2);
+  head.plan(2);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 3, 1, 1, 2);
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 3, 2);
+  CHECK(head.recorder.steps.size() == 3);
+  std::vector<std::string> kinds;
+  for (const auto& event : head.recorder.events)
+    if (event.kind != "checkpoint") kinds.push_back(event.kind);
+  CHECK((kinds == std::vector<std::string>{"lost", "joined"}));
+  head.pass(12s, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);  // Nobody is waited for any more.
+}
+
+TEST_CASE("a job that nobody joins in time ends with what its nodes have", "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  job.saving.run_step(2);
+  job.lose_node_3();
+  const bool is_early = GENERATE(true, false);
+  if (is_early) job.save();
+  head.pass(9s, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  head.pass(1200ms, {0, 1, 2});
+  CHECK(head.ended.has_value() == is_early);
+  if (!is_early) job.save();
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(head.ended->again == 0);
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
+  CHECK(says(head.ended->message,
+             "4, as before, are enough; not enough came within 10 s (recovery.wait_for_nodes_s); "
+             "step 2 is saved: the same command goes on from there"));
+}
+
+TEST_CASE("a job that waits for nodes finishes a step whose COMMIT is known, and ends at a signal",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  head.plan(1);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+  job.lose_node_3();
+  CHECK(job.saving.order().step == 1);
+  for (std::size_t device = 0; device < 3; ++device) head.finished(device, 2);
+  CHECK_FALSE(head.ended);
+  CHECK(job.saving.order().step == 2);
+  head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  CHECK_FALSE(head.ended);
+  job.save();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(says(head.ended->message, "stopped by SIGTERM"));
+  CHECK(says(head.ended->message, "step 2 is saved: the same command goes on from there"));
+}
+
+TEST_CASE("a last copy that is lost while a job waits for nodes is not waited for",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  job.saving.run_step(2);
+  job.lose_node_3();
+  job.save();
+  head.leave({2});  // Nodes 0 and 1 have what it had.
+  head.pass(400ms, {0, 1});
+  CHECK_FALSE(head.ended);
+  head.leave({1});
+  head.pass(400ms, {0});
+  REQUIRE(head.ended);
+  CHECK(head.ended->again == 1);
+  CHECK(says(head.ended->message, "no other node has "));
+  CHECK(says(head.ended->message, "step 2 is saved: the job begins again from there"));
+}
+
+TEST_CASE("a job whose own nodes are too few for a layout begins again from what the others save",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  head.resources.setup.job.cluster.local_nodes = 4;
+  job.saving.run_step(2);
+  job.lose_node_3();
+  CHECK_FALSE(head.ended);
+  CHECK(job.saving.order().step == 2);
+  const bool is_stopped = GENERATE(false, true);
+  if (is_stopped) head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  job.save();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(head.ended->again == (is_stopped ? 0 : 1));
+  CHECK(says(head.ended->message, is_stopped ? "step 2 is saved: the same command goes on"
+                                             : "step 2 is saved: the job begins again from there"));
+}
+
+TEST_CASE("a job that a broken way ends begins again from what its nodes save",
+          "[actors][recovery]") {
+  SavingHead saving(
+      9, [](job::Checkpointing& x) { x.every_steps = 2; }, one_pipeline);
+  Head& head = saving.head;
+  saving.run_step(1);
+  saving.run_step(2);
+  saving.write();
+  saving.keep();
+  saving.run_step(3);
+  head.tell(lost_atom::value, NodeId{1}, NodeId{3}, EpochNumber{1}, std::string("reset"));
+  head.pass(800ms, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);
+  CHECK(saving.order().step == 3);
+  saving.write();
+  saving.keep();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(head.ended->again == 1);
+  CHECK(says(head.ended->message, "step 3 is saved: the job begins again from there"));
+}
+
+}  // namespace
+}  // namespace troupe::actors
