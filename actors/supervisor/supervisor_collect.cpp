@@ -1,8 +1,10 @@
 #include "actors/supervisor/supervisor_collect.hpp"
 
 #include <memory>
+#include <utility>
 
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
@@ -43,6 +45,16 @@ void begin_collecting(Self self) {
   collect_next(self);
 }
 
+void collect_without_lost(Self self) {
+  auto& state = self->state;
+  for (const auto& [node, error] : std::exchange(state.lost_while_collected, {})) {
+    if (state.job.is_stopping() || state.job.is_over()) return;
+    const auto hindrance = go_on_without(self, node, error.message);
+    if (hindrance)
+      return fail(self, {error.code, error.message + *hindrance, error.where, error.fix});
+  }
+}
+
 void offered(Self self, const Offers& offers) {
   auto& state = self->state;
   if (state.job.phase() != Phase::collecting) return;
@@ -61,7 +73,7 @@ void offered(Self self, const Offers& offers) {
           },
           [self, epoch](const caf::error&) {
             if (epoch != self->state.job.members.generation()) return;
-            if (const auto& lost = self->state.lost_while_collected) return fail(self, *lost);
+            if (!self->state.lost_while_collected.empty()) return collect_without_lost(self);
             fail(self, {Errc::timed_out,
                         "the final parameters could not be collected within " +
                             std::to_string(kCollectTimeout.count()) + " s",

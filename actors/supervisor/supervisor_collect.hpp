@@ -10,6 +10,11 @@ namespace troupe::actors {
 /// All steps are done: asks the devices for what is to be written.
 void begin_collecting(SupervisorSelf self);
 
+/// Tensors of nodes that were lost after they had offered all of theirs have not come: goes on
+/// without these nodes, so that they are collected from the others, or ends the job with what is
+/// left.
+void collect_without_lost(SupervisorSelf self);
+
 /// A device offers its tensors of a collection.
 void offered(SupervisorSelf self, const Offers& offers);
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/link/system.hpp"
+#include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_gather.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
@@ -15,7 +16,6 @@
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
-#include "actors/supervisor/supervisor_wait.hpp"
 
 namespace troupe::actors {
 
@@ -241,14 +241,9 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   if (state.job.is_stopping()) return lose_while_stopping(self, id, what);
   std::string hindrance;
   if (!is_collected(state)) {
-    const auto goes_on = recover(self, id, what);
-    if (goes_on.ok()) return;
-    if (goes_on.error().code != Errc::unavailable) {
-      if (wait_for_nodes(self, id, what, goes_on.error())) return;
-      hindrance = "; it cannot be done without: " + goes_on.error().message;
-      if (end_with_what_is_left(self, id, what, hindrance)) return;
-      if (state.saves.last_step == 0) hindrance += "; there is no checkpoint to resume from";
-    }
+    auto hindered = go_on_without(self, id, what);
+    if (!hindered) return;
+    hindrance = *std::move(hindered);
   }
   state.job.members.gone(id);
   const std::string after =
@@ -264,7 +259,7 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   if (!is_collected(state)) return fail(self, error);
   do_without_holder(self, id, what);
   state.resources->logger.warning(what + " while the model was collected");
-  state.lost_while_collected = error;
+  state.lost_while_collected[id] = error;
 }
 
 void process_exited(Self self, std::int32_t pid, const std::string& how, std::int32_t signal) {
@@ -329,8 +324,9 @@ void head_failed(Self self, const Error& error) {
   const auto& state = self->state;
   // Of a batch that cannot be planned. To save takes the other actors and their disk.
   const bool is_of_batch = error.code == Errc::infeasible || error.code == Errc::bad_data;
-  if (state.lost_while_collected || !is_of_batch)
-    return fail(self, state.lost_while_collected.value_or(error));
+  if (!state.lost_while_collected.empty() && error.code != Errc::io_failed)
+    return collect_without_lost(self);
+  if (!is_of_batch) return fail(self, error);
   save_and_fail(self, error);
 }
 

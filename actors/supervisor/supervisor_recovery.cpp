@@ -16,6 +16,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
+#include "actors/supervisor/supervisor_wait.hpp"
 #include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
@@ -130,6 +131,17 @@ bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
   self->state.stopping.begins_again = begins_again;
   lose_while_stopping(self, lost, what);
   return true;
+}
+
+std::optional<std::string> go_on_without(Self self, NodeId lost, const std::string& what) {
+  const auto goes_on = recover(self, lost, what);
+  if (goes_on.ok()) return std::nullopt;
+  if (goes_on.error().code == Errc::unavailable) return std::string();
+  if (wait_for_nodes(self, lost, what, goes_on.error())) return std::nullopt;
+  const std::string hindrance = "; it cannot be done without: " + goes_on.error().message;
+  if (end_with_what_is_left(self, lost, what, hindrance)) return std::nullopt;
+  const bool is_saved = self->state.saves.last_step > 0;
+  return hindrance + (is_saved ? "" : "; there is no checkpoint to resume from");
 }
 
 void do_without_holder(Self self, NodeId lost, const std::string& what) {

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "actors/supervisor/layout_change.hpp"
@@ -44,6 +45,10 @@ void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& wh
 /// and the job begins again from checkpoints, it does so from this one.
 bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& what,
                            const std::string& why);
+
+/// Goes on without this node, or waits for others, or begins to end the job behind a save. None:
+/// one of these. Else why not, as far as that says more than the loss.
+std::optional<std::string> go_on_without(SupervisorSelf self, NodeId lost, const std::string& what);
 
 /// A node is lost after it has offered all that is collected: only a save may still wait for it.
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);

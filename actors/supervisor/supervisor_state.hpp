@@ -123,9 +123,10 @@ struct SupervisorState {
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;
-  /// A node was lost after all its tensors of the last collection had been offered: they may have
-  /// come, and only the recorder knows. Counts if they have not.
-  std::optional<Error> lost_while_collected;
+  /// Nodes that were lost after all tensors of the last collection had been offered, and what ends
+  /// the job if it cannot do without them: theirs may have come, and only the recorder knows.
+  /// Count if they have not.
+  std::map<NodeId, Error> lost_while_collected;
   std::optional<WaitingForNodes> waiting;  ///< Until a layout comes up.
   JobEnd how;
   Time deadline;  ///< Of joining, of applying, or of ending.

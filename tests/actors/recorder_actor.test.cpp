@@ -349,5 +349,16 @@ TEST_CASE("offered tensors are received and written as one model", "[actors]") {
   CHECK(file.ends_with(std::string(reinterpret_cast<const char*>(values.data()), 12)));
 }
 
+TEST_CASE("each collection whose tensors do not come is told", "[actors][errors]") {
+  Fixture fixture;
+  fixture.node->disconnect(1, {Errc::transport_failed, "it ends", "", ""});
+  for (const EpochNumber epoch : {1u, 2u}) {  // The second one is of other nodes.
+    const auto offers = std::make_shared<const std::vector<Offers>>(std::vector<Offers>{
+        {NodeId{0}, epoch, {{"llm.weight", static_cast<std::uint8_t>(at::kFloat), {3}, 9}}}});
+    fixture.tell(collect_atom::value, Collection::parameters, epoch, OffersPtr{offers});
+    CHECK(fixture.told.failures.size() == static_cast<std::size_t>(epoch));
+  }
+}
+
 }  // namespace
 }  // namespace troupe::actors

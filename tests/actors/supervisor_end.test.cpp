@@ -50,6 +50,7 @@ TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][erro
   CHECK(head.recorder.steps.empty());  // Not all have finished it.
 }
 
+// Window: final tensors are offered
 TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
   Head head(1);
   head.recorder.busy = true;
@@ -68,13 +69,53 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
     REQUIRE(head.ended);
     CHECK(head.ended->exit_code == 0);
   }
-  SECTION("something had not: the node is the reason") {
+  SECTION("something had not: it is collected from the others") {
     head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+    REQUIRE(head.seen[0].configurations.size() == 2);
+    for (const std::size_t id : {0u, 1u, 2u})
+      head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+    for (const std::size_t id : {0u, 1u, 2u})
+      head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+    CHECK_FALSE(head.ended);  // What is said of the first collection does not count.
+    for (const std::size_t id : {0u, 1u, 2u}) {
+      CHECK(head.seen[id].collections.size() == 2);
+      head.tell(Offers{NodeId{id}, 2, {}});
+    }
+    CHECK(head.recorder.collections.size() == 2);
+    CHECK_FALSE(head.ended);
+    caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});
     head.leave({0, 1, 2});
     REQUIRE(head.ended);
-    CHECK(head.ended->exit_code == 1);
-    CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+    CHECK(head.ended->exit_code == 0);
+    REQUIRE(head.recorder.events.size() == 1);
+    CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
   }
+  SECTION("something had not, and no layout is left: the others save it") {
+    head.resources.setup.job.recovery.wait_for_nodes_s = 0;
+    head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {3}}};
+    head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+    CHECK_FALSE(head.ended);
+    REQUIRE(head.seen[0].saves.size() == 1);
+    CHECK(head.seen[0].saves[0].step == 1);
+  }
+}
+
+TEST_CASE("a node lost while the model is written is the reason where it alone had a part of it",
+          "[actors][errors]") {
+  Head head(1, one_pipeline);
+  head.recorder.busy = true;
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+            std::int32_t{9});
+  head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+  head.leave({0, 1, 2});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
+  CHECK(says(head.ended->message, "no other node has "));
 }
 
 TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors][errors]") {
