@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
@@ -62,6 +63,12 @@ void lose_stuck(Self self, const std::map<NodeId, engine::FailedWork>& stuck) {
   }
 }
 
+/// The layout comes up no further: what nodes have is saved from where it lies.
+void give_up_layout(Self self, const Error& error) {
+  self->state.job.halt();
+  save_and_fail(self, error);
+}
+
 /// Nodes that were told of the newest layout and have come so far with it.
 std::vector<NodeId> nodes_in(const SupervisorState& state, Member::Phase phase) {
   std::vector<NodeId> nodes;
@@ -100,6 +107,7 @@ void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
 void find_stalls(Self self) {
   auto& state = self->state;
   if (state.job.phase() != Phase::training) return;
+  if (state.job.is_stopping()) return;                                // That has an end of its own.
   if (state.job.is_halted() && !state.job.loop.is_decided()) return;  // No step is waited for.
   const Duration waited = now(self) - state.last_finish;
   // That has an end of its own, which names the function (CallWatch); no node is to blame.
@@ -107,7 +115,7 @@ void find_stalls(Self self) {
   if (!is_in_call &&
       state.stalls.hopeless(waited, seconds(state.resources->setup.job.train.stall_timeout_s))) {
     const auto stuck = stuck_nodes(state, now(self), waited);
-    if (stuck.empty()) return fail(self, stalled_error(state, now(self)));
+    if (stuck.empty()) return save_and_fail(self, stalled_error(state, now(self)));
     return lose_stuck(self, stuck);
   }
   if (state.stalls.overdue(waited)) state.resources->logger.warning(stall_text(state, now(self)));
@@ -121,14 +129,14 @@ void lose_late(Self self) {
   if (late.empty()) late = nodes_in(state, Member::Phase::fetched);
   const Error error = slow_set_up(state, late, now(self));
   const std::vector<NodeId> lost = to_blame(state, late, now(self));
-  if (lost.empty() || state.regrouping.is_overdue) return fail(self, error);
+  if (lost.empty() || state.regrouping.is_overdue) return give_up_layout(self, error);
   const std::string how = missing + std::to_string(state.job.members.generation()) + " within " +
                           seconds_text(state.resources->setup.job.cluster.join_timeout_s) +
                           " (cluster.join_timeout_s)";
   for (const NodeId node : lost) {
     const std::string what = describe(state.job.members, node) + " was lost: it " + how +
                              long_work_text(state, node, now(self));
-    if (!recover(self, node, what).ok()) return fail(self, error);
+    if (!recover(self, node, what).ok()) return give_up_layout(self, error);
     state.job.members.fell_silent(node);  // Its process is still there, and was told to end.
     state.regrouping.is_overdue = true;
   }

@@ -13,14 +13,16 @@ void note_long_work(SupervisorSelf self, NodeId node, const engine::LongWorks& t
 /// Tells of a step that takes very long. One that nobody should wait for any longer
 /// (`train.stall_timeout_s`) costs the nodes whose devices have been in one piece of its work for
 /// most of the time, as where a stage throws: the job goes on without them, once; where the same
-/// work does not return again, or the job cannot do without them, or there are none, it ends.
+/// work does not return again, or the job cannot do without them, or there are none, it ends,
+/// behind a save of the last finished step where that can be.
 void find_stalls(SupervisorSelf self);
 
 /// A layout has not come up within `cluster.join_timeout_s`. That costs the nodes that keep it from
 /// doing so: those whose devices have been in one piece of work, of the layout before, for most of
 /// the time, else the only one that is late. The job goes on without them, once until a layout is
 /// up; where that happens again, or nobody can be told from the others that wait for it, or the job
-/// cannot do without them, it ends and names all that are late.
+/// cannot do without them, it ends, behind a save from where state lies, and names all that are
+/// late.
 void lose_late(SupervisorSelf self);
 
 }  // namespace troupe::actors

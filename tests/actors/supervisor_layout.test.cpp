@@ -212,6 +212,8 @@ TEST_CASE("a layout that does not come up in time ends the job by name", "[actor
   for (const std::size_t id : {0, 1})
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   head.system.pass(2400ms);
+  CHECK(head.seen[0].saves.size() == 1);  // Of what they had before.
+  head.system.pass(8s);
   REQUIRE(head.ended);
   CHECK(says(head.ended->message,
              "not set up within 2 s; still at it: node 2 (host, pid 102), node 3 (host, pid 103)"));

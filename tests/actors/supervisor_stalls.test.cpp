@@ -321,7 +321,10 @@ TEST_CASE("a node that is late with a layout ends a job that cannot do without i
   head.system.pass(2300ms);
   head.leave({0, 1, 2, 3});
   REQUIRE(head.ended);
-  CHECK(says(head.ended->message, "not set up within 2 s; still at it: node 1 (host, pid 101)\n"));
+  CHECK(
+      says(head.ended->message,
+           "not set up within 2 s; still at it: node 1 (host, pid 101); nothing is saved: no step "
+           "was finished\n"));
 }
 
 TEST_CASE("of a node that falls silent it is said what it was in", "[actors][errors]") {

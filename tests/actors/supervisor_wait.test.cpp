@@ -185,5 +185,53 @@ TEST_CASE("a job that a broken way ends begins again from what its nodes save",
   CHECK(says(head.ended->message, "step 3 is saved: the job begins again from there"));
 }
 
+TEST_CASE("a step that hangs in nobody's work ends a job once what came before it is saved",
+          "[actors][errors]") {
+  SavingHead saving(
+      9, [](job::Checkpointing&) {},
+      [](job::Job& job) {
+        one_pipeline(job);
+        job.train.stall_timeout_s = 20;
+      });
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.plan(1);
+  head.pass(19s, {0, 1, 2, 3});
+  CHECK(head.seen[0].saves.empty());
+  head.pass(1600ms, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  saving.write();
+  saving.keep();
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(says(head.ended->message, "train.stall_timeout_s: step 2 has not ended for 20 s"));
+  CHECK(says(head.ended->message, "step 1 is saved: the same command goes on from there"));
+}
+
+// Window: a layout does not come up
+TEST_CASE("a layout that nobody takes up ends a job with what its nodes had before",
+          "[actors][recovery]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.leave({3});
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  head.pass(1800ms, {0, 1, 2});
+  CHECK(head.seen[0].saves.empty());
+  head.pass(600ms, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  saving.write({3});
+  saving.keep();
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(says(head.ended->message, "not set up within 2 s; still at it: node 0"));
+  CHECK(says(head.ended->message, "step 1 is saved: the same command goes on from there"));
+}
+
 }  // namespace
 }  // namespace troupe::actors
