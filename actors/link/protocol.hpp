@@ -79,6 +79,7 @@ using SupervisorActor = caf::typed_actor<
     // A node wants to join, at any time. From the welcome on it hears of the job's end, and shows
     // that it lives.
     // Errors (a whole `Error`, see refusal.hpp): it is full or ends, the id is taken, the build.
+    // Or the word to begin anew (`sent_anew_in`): what it holds comes too late.
     caf::replies_to<join_atom, NodeHello>::with<NodeWelcome>,
     // A joined node has opened data, devices and transport.
     caf::reacts_to<NodeReady>,

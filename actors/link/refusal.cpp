@@ -16,6 +16,16 @@ std::optional<Error> refusal_in(const caf::error& answer) {
   return carried.get_as<Error>(0);
 }
 
+caf::error send_anew_with(const std::string& why) {
+  return caf::make_error(caf::sec::runtime_error, begin_atom::value, why);
+}
+
+std::optional<std::string> sent_anew_in(const caf::error& answer) {
+  const caf::message& carried = answer.context();
+  if (!carried.match_elements<begin_atom, std::string>()) return std::nullopt;
+  return carried.get_as<std::string>(1);
+}
+
 Error refused_at(const std::string& where, Error why) {
   why.message = "the supervisor refused: " + why.message;
   why.where = where + (why.where.empty() ? "" : ", " + why.where);

@@ -18,6 +18,13 @@ caf::error refuse_with(Error why);
 /// Why a request was refused; none: nobody answered it, or CAF itself did.
 std::optional<Error> refusal_in(const caf::error& answer);
 
+/// The answer to a node whose state is of no use any more, for this reason: its process begins
+/// again, and joins like a new one.
+caf::error send_anew_with(const std::string& why);
+
+/// Why a node was sent to begin anew; none: it was not.
+std::optional<std::string> sent_anew_in(const caf::error& answer);
+
 /// A refusal as the process prints it that asked at `where`, a `HOST:PORT`.
 Error refused_at(const std::string& where, Error why);
 

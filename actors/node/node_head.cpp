@@ -117,11 +117,14 @@ void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome
   if (state.start.on_head) state.start.on_head(state.supervisor, state.welcome->node);
 }
 
-/// A head that refuses with what is to be done has gone on without this node. One of another job,
-/// or one that does not answer, is not the one that is looked for.
+/// A head that has gone on without this node lets it join anew, and one that refuses with what is
+/// to be done has no place for it. One of another job, or one that does not answer, is not the one
+/// that is looked for.
 void not_taken(Self self, const caf::strong_actor_ptr& asked, const caf::error& error) {
   auto& state = self->state;
   if (!state.lost_head || state.lost_head->asked != asked) return;
+  if (auto why = sent_anew_in(error))
+    return end_node(self, {kResumable, *std::move(why), true, {}, 1});
   if (auto why = refusal_in(error); why && !why->fix.empty()) {
     why->message = "node " + std::to_string(state.welcome->node.value) + " ends: " + why->message;
     return end_node(self, {exit_code(*why), to_string(*why)});

@@ -237,6 +237,13 @@ caf::error refuse(Self self, const NodeHello& hello, const std::string& why) {
   return refuse_with({Errc::cancelled, why, {}, "start it again"});
 }
 
+/// What it holds comes too late, and is of no use: it begins anew, and joins like others.
+caf::error send_anew(Self self, const NodeHello& hello, const std::string& why) {
+  self->state.resources->logger.warning(hello.host + " (pid " + std::to_string(hello.pid) +
+                                        ") begins anew: " + why);
+  return send_anew_with(why);
+}
+
 /// Waits for another head: looks on, and comes by here again.
 caf::error turn_away(Self self, const NodeHello& hello, const std::string& why) {
   const std::string who = hello.host + " (pid " + std::to_string(hello.pid) + ")";
@@ -310,7 +317,11 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
     return turn_away(self, hello, "it has another build of a plug-in");
   }
   if (state.job.phase() != Phase::gathering)
-    return refuse(self, hello, "the job goes on without it since it lost its head");
+    return send_anew(
+        self, hello,
+        "the job goes on without it since it lost its head, and what it holds, of step " +
+            std::to_string(hello.holding.front().progress.step) +
+            ", comes too late; it joins again like a new node");
   const NodeHolding& holding = hello.holding.front();
   const NodeId id = holding.ready.node;
   const bool has_place = state.job.members.has(id);

@@ -12,7 +12,7 @@ namespace troupe::actors {
 void begin_gathering(SupervisorSelf self);
 
 /// A node wants a place while others are gathered, or shows what it holds: one that begins is
-/// answered when all are gathered; one that comes too late is refused.
+/// answered when all are gathered; one that comes too late begins anew.
 caf::result<NodeWelcome> join_gathered(SupervisorSelf self, const NodeHello& hello);
 
 /// A device of theirs has finished the last step of the head before.

@@ -100,7 +100,10 @@ inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
             self->become(fake_node(self, &seen->at(welcome.node.index())));
           },
           [answer](const caf::error& error) {
-            answer->why = refusal_in(error).value_or(Error{Errc::internal, "no answer", {}, {}});
+            if (auto why = sent_anew_in(error))
+              answer->why = {Errc::cancelled, *why, "", "it begins anew"};
+            else
+              answer->why = refusal_in(error).value_or(Error{Errc::internal, "no answer", {}, {}});
           });
   return fake_node(self, &seen->at(0));  // It hears nothing before its welcome.
 }
@@ -113,6 +116,7 @@ struct SupervisorSeen {
   std::vector<Error> failures;
   NodeWelcome welcome;
   std::optional<Error> refusal;                ///< Instead of the welcome.
+  bool sends_anew = false;                     ///< For that reason.
   std::function<void(const Error&)> on_fault;  ///< A node cannot go on.
   std::atomic<int> hellos = 0;
   std::atomic<int> readies = 0;
@@ -133,6 +137,7 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         seen->hello_ = hello;
         ++seen->hellos;
         if (!seen->refusal) return seen->welcome;
+        if (seen->sends_anew) return send_anew_with(seen->refusal->message);
         return refuse_with(*seen->refusal);
       },
       [seen](const NodeReady&) { ++seen->readies; },

@@ -301,6 +301,18 @@ TEST_CASE("a node that another head refuses ends and says why", "[actors][takeov
   CHECK(how.exit_code == 1);
 }
 
+TEST_CASE("a node that comes too late for another head joins it anew", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.second_.refusal = Error{Errc::cancelled, "the job goes on without it", "", ""};
+  waiting.second_.sends_anew = true;
+  waiting.lose_head();
+  waiting.start_another();
+  const JobEnd how = waiting.how_it_ended();
+  CHECK(how.message == "the job goes on without it");
+  CHECK(how.again == 1);
+  CHECK(how.was_told);
+}
+
 TEST_CASE("a node that the head of another run turns away looks on", "[actors][takeover]") {
   Waiting waiting(60);
   waiting.second_.refusal = Error{Errc::unavailable, "it waits for another run's head", "", ""};

@@ -207,21 +207,26 @@ TEST_CASE("a node whose last connection still counts comes again", "[actors][tak
   CHECK(head.join_with(taking.at_step(1, 4)) == "1");
 }
 
-TEST_CASE("a node that comes too late is refused", "[actors][takeover]") {
+TEST_CASE("a node that comes too late begins anew, and joins like others", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;
   for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
   taking.pass(6s);
-  CHECK(head.join_with(taking.at_step(1, 4)) ==
-        "the job goes on without it since it lost its head");
+  CHECK(
+      says(head.join_with(taking.at_step(1, 4)),
+           "the job goes on without it since it lost its head, and what it holds, of step 4, comes "
+           "too late"));
+  CHECK(head.refusal.fix == "it begins anew");
+  CHECK(head.join("host", 1) == "1");  // Its process, once it has begun again.
 }
 
-TEST_CASE("a head that was not lost refuses who says so", "[actors][takeover]") {
+TEST_CASE("who takes a head for lost that goes on begins anew", "[actors][takeover]") {
   Head head;
   head.start_training();
   NodeHolding holding;
   holding.ready.node = NodeId{1};
   CHECK(says(head.join_with(holding), "goes on without it"));
+  CHECK(head.refusal.fix == "it begins anew");
 }
 
 }  // namespace
