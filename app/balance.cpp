@@ -10,13 +10,14 @@
 #include <set>
 
 #include "app/balance/policy_report.hpp"
+#include "app/balance_text.hpp"
 #include "app/commands.hpp"
+#include "app/phase_text.hpp"
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
-#include "app/text_table.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/layout/resolve_sums.hpp"
 #include "engine/profiling/nominal_profile.hpp"
@@ -74,7 +75,6 @@ struct Material {
 };
 
 constexpr const char* kCompared[] = {"random", "disttrain", "llm-only"};
-constexpr std::size_t kBarsMax = 32;  // Microbatches in the picture.
 
 // The policies to run: the three that everything is compared with, and those asked for.
 Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
@@ -202,19 +202,42 @@ Result<Answers> ask(const std::vector<std::string>& policies, const std::string&
   return answers;
 }
 
-double gap_percent(const PolicyAnswer& answer) {
-  return answer.lower_bound_ms > 0 ? 100 * (answer.step_ms / answer.lower_bound_ms - 1) : 0;
-}
-
 Json spread_json(const balancer::Spread& spread) {
   return {{"mean_ms", spread.mean_ms}, {"std_ms", spread.std_ms}, {"max_ms", spread.max_ms}};
 }
 
-Json answer_json(const PolicyAnswer& answer) {
-  return {{"microbatches", answer.microbatches},    {"encoder", spread_json(answer.encoder)},
-          {"llm", spread_json(answer.llm)},         {"deferred", answer.deferred},
-          {"rows_held_max", answer.rows_held_max},  {"step_ms", answer.step_ms},
-          {"lower_bound_ms", answer.lower_bound_ms}};
+Json phase_json(const PhaseAnswer& phase) {
+  Json json{{"phase", phase.name},
+            {"mean_ms", phase.spread.mean_ms},
+            {"std_ms", phase.spread.std_ms},
+            {"max_ms", phase.spread.max_ms}};
+  add_figures(phase.balance, phase.far_rows, json);
+  return json;
+}
+
+Json answer_json(const PolicyReport& report, const PolicyAnswer& answer) {
+  Json phases = Json::array();
+  for (const auto& phase : answer.phases) phases.push_back(phase_json(phase));
+  const auto encoder =
+      report.encoders ? answer.phases[*report.encoders].spread : balancer::Spread{};
+  return {{"microbatches", answer.microbatches},     {"encoder", spread_json(encoder)},
+          {"llm", spread_json(answer.llm().spread)}, {"deferred", answer.deferred},
+          {"rows_held_max", answer.rows_held_max},   {"step_ms", answer.step_ms},
+          {"lower_bound_ms", answer.lower_bound_ms}, {"phases", std::move(phases)}};
+}
+
+Json policy_json(const PolicyReport& report) {
+  Json batches = Json::array(), loads;
+  for (const auto& answer : report.batches) batches.push_back(answer_json(report, answer));
+  for (const auto& phase : report.all.phases) loads[phase.name] = phase.loads;
+  Json entry{{"policy", report.policy}, {"all", answer_json(report, report.all)}};
+  entry["batches"] = std::move(batches);
+  entry["encoder_loads_ms"] = Json::array();
+  if (report.encoders)
+    entry["encoder_loads_ms"] = report.all.phases[*report.encoders].loads.front();
+  entry["llm_loads_ms"] = report.all.llm().loads.front();
+  entry["loads_ms"] = std::move(loads);
+  return entry;
 }
 
 // `2 x (1 encoder + 1 llm stage), 1 x (...)`: pipelines by their stages, in order.
@@ -237,103 +260,33 @@ std::string shapes_text(const std::vector<PipelineShape>& shapes) {
 Json to_json(const Material& material, const Answers& answers) {
   const auto& question = material.question;
   Json policies = Json::array();
-  for (const auto& report : answers.reports) {
-    Json batches = Json::array();
-    for (const auto& answer : report.batches) batches.push_back(answer_json(answer));
-    Json entry{{"policy", report.policy}, {"all", answer_json(report.all)}};
-    entry["batches"] = std::move(batches);
-    entry["encoder_loads_ms"] = report.all.encoder_loads;
-    entry["llm_loads_ms"] = report.all.llm_loads;
-    policies.push_back(std::move(entry));
-  }
+  for (const auto& report : answers.reports) policies.push_back(policy_json(report));
   Json refused = Json::array();
   for (const auto& [policy, why] : answers.refused)
     refused.push_back({{"policy", policy}, {"why", why.message}});
   Json reasons = Json::array();
   if (material.sums)
     reasons.push_back({{"choice", material.sums->choice}, {"why", material.sums->why}});
+  const auto& first = answers.reports.front();
+  Json encoders;
+  if (first.encoders) encoders = first.all.phases[*first.encoders].name;
   Json shapes = Json::array();
   for (std::size_t p = 0; p < material.shapes.size(); ++p)
     shapes.push_back({{"encoder_stages", material.shapes[p].encoder_stages},
                       {"llm_stages", material.shapes[p].llm_stages},
                       {"devices", material.shapes[p].devices},
-                      {"first_batch_samples", answers.reports.front().all.dealt[p]}});
+                      {"first_batch_samples", first.all.dealt[p]}});
   return {{"samples", material.samples},
           {"batches", question.batches.size()},
           {"microbatches", question.options.microbatches},
           {"pipelines", std::move(shapes)},
           {"schedule", question.options.schedule.name},
           {"costs", material.costs},
+          {"encoder_phase", std::move(encoders)},
           {"policies", std::move(policies)},
           {"refused", std::move(refused)},
           {"reasons", std::move(reasons)},
           {"warnings", material.warnings}};
-}
-
-// One bar per microbatch, eight heights; full height is the largest of all that are compared.
-std::string bars(const std::vector<double>& loads, double largest) {
-  static constexpr const char* kHeights[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  std::string text;
-  for (std::size_t i = 0; i < std::min(kBarsMax, loads.size()); ++i)
-    text += kHeights[largest > 0 ? static_cast<int>(8 * loads[i] / largest + 0.5) : 0];
-  return text;
-}
-
-void print_pictures(const std::vector<PolicyReport>& reports) {
-  double encoder = 0, llm = 0;
-  for (const auto& report : reports) {
-    for (const double ms : report.all.encoder_loads) encoder = std::max(encoder, ms);
-    for (const double ms : report.all.llm_loads) llm = std::max(llm, ms);
-  }
-  std::printf("\nMicrobatches of the first batch's first pipeline, in order of execution:\n");
-  for (const auto& report : reports) {
-    std::printf("  %-18s encoder |%s|\n", report.policy.c_str(),
-                bars(report.all.encoder_loads, encoder).c_str());
-    std::printf("  %-18s     llm |%s|\n", "", bars(report.all.llm_loads, llm).c_str());
-  }
-}
-
-// Four digits or so, whatever the size.
-std::string ms_text(double ms) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", ms >= 1000 ? 0 : ms >= 100 ? 1 : ms >= 1 ? 2 : 4, ms);
-  return text;
-}
-
-void print_row(const std::string& name, const PolicyAnswer& answer) {
-  std::printf("%-18s %5.1f %8s %8s %8s %8s %8s %8s %9lld %9lld %9s %7.2f%%\n", name.c_str(),
-              answer.microbatches, ms_text(answer.encoder.mean_ms).c_str(),
-              ms_text(answer.encoder.std_ms).c_str(), ms_text(answer.encoder.max_ms).c_str(),
-              ms_text(answer.llm.mean_ms).c_str(), ms_text(answer.llm.std_ms).c_str(),
-              ms_text(answer.llm.max_ms).c_str(), static_cast<long long>(answer.deferred),
-              static_cast<long long>(answer.rows_held_max), ms_text(answer.step_ms).c_str(),
-              gap_percent(answer));
-}
-
-void print_table(const std::vector<PolicyReport>& reports) {
-  std::printf("%-18s %5s %26s %26s %9s %9s %18s\n", "", "K", "encoder microbatch, ms",
-              "llm microbatch, ms", "samples", "rows held", "simulated step");
-  std::printf("%-18s %5s %8s %8s %8s %8s %8s %8s %9s %9s %9s %8s\n", "policy", "", "mean", "std",
-              "max", "mean", "std", "max", "deferred", "at most", "ms", "above");
-  for (const auto& report : reports) print_row(report.policy, report.all);
-  std::fputs(R"(
-Forward times; std, step: means over batches; steps with messages and updates, as training runs them.
-`above`: over the busiest device's work, or a stage's with its shortest way in and out.
-K: microbatches of the llm per pipeline; a sample that is long makes policies that pair microbatches
-take fewer, larger ones, whose deviation compares by its share of the mean.
-)",
-             stdout);
-  const auto least = std::min_element(reports.begin(), reports.end(), [](auto& a, auto& b) {
-    return a.all.step_ms < b.all.step_ms;
-  });
-  const double random_ms = reports.front().all.step_ms;
-  if (random_ms > 0)
-    std::printf("Shortest steps: %s, %.1f %% below %s.\n", least->policy.c_str(),
-                100 * (1 - least->all.step_ms / random_ms), reports.front().policy.c_str());
-  if (reports.size() > 4) return;
-  std::printf("\n%s, batch by batch:\n", reports.back().policy.c_str());
-  for (std::size_t b = 0; b < reports.back().batches.size(); ++b)
-    print_row("  batch " + std::to_string(b), reports.back().batches[b]);
 }
 
 void print_text(const Material& material, const Answers& answers) {
@@ -347,9 +300,10 @@ void print_text(const Material& material, const Answers& answers) {
   if (material.sums)
     std::printf("%s: %s\n", material.sums->choice.c_str(), material.sums->why.c_str());
   std::printf("\n");
-  print_table(answers.reports);
+  print_policies(answers.reports);
   for (const auto& [policy, why] : answers.refused)
     std::printf("No plan by %s: %s\n", policy.c_str(), why.message.c_str());
+  print_phases(answers.reports);
   print_pictures(answers.reports);
   print_warnings(material.warnings);
 }

@@ -512,6 +512,17 @@ def check_own_numbers(commands):
     answer = commands.run("plan", *words, *pinned)
     commands.expect("a replica is a row's place", answer, all(part in answer.stdout for part in (
         "replicas: 2 of vision, 1 of audio, 3 of llm", "vision 1 ", "llm 2 ")))
+    shared = ["by-replica.toml", *words[1:], "--policy", "random", "--steps", "1", "--cluster", "H100-80G"]
+    answer = commands.run("balance", *shared, "--json")
+    found = json.loads(answer.stdout)
+    row = found["policies"][0]
+    commands.expect("balance has the loads of every phase and replica", answer, found["pipelines"][0]["first_batch_samples"] == found["samples"]
+                    and [phase["phase"] for phase in row["all"]["phases"]] == ["vision", "audio", "llm"]
+                    and {name: len(loads) for name, loads in row["loads_ms"].items()} == chosen["replicas"]
+                    and row["llm_loads_ms"] == row["loads_ms"]["llm"][0] and found["encoder_phase"] in ("vision", "audio"))
+    answer = commands.run("balance", *shared)
+    said = [re.search(rf"^  random +{group} +[\d.]+ +[\d.]+ +[\d.]+ ", answer.stdout, re.MULTILINE) for group in ("vision", "audio", "llm")]
+    commands.expect("balance says how even phases of several replicas are", answer, said[0] and not said[1] and said[2] and " audio |" in answer.stdout)
     # The demo's encoders have devices of their own.
     moments = ["by-replica.toml", *words[1:], "scheduler.offload_encoders=moments"]
     answer = commands.run("plan", *moments, "--json")

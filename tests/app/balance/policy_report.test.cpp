@@ -54,17 +54,109 @@ TEST_CASE("a report counts times, spread and bound of a step", "[app]") {
   CHECK(answer.microbatches == 2);
   CHECK(answer.step_ms == Approx(27));
   CHECK(answer.lower_bound_ms == Approx(25));
-  CHECK(answer.encoder.mean_ms == Approx(3));
-  CHECK(answer.encoder.std_ms == Approx(1));
-  CHECK(answer.encoder.max_ms == Approx(4));
-  CHECK(answer.llm.std_ms == Approx(0.5));
-  REQUIRE(answer.encoder_loads.size() == 2);
-  CHECK(answer.encoder_loads[0] == Approx(2));
-  CHECK(answer.encoder_loads[1] == Approx(4));
+  REQUIRE(answer.phases.size() == 2);
+  REQUIRE(report.encoders == std::size_t{0});
+  const auto& encoder = answer.phases[0];
+  CHECK(encoder.name == "vision");
+  CHECK(encoder.spread.mean_ms == Approx(3));
+  CHECK(encoder.spread.std_ms == Approx(1));
+  CHECK(encoder.spread.max_ms == Approx(4));
+  CHECK(answer.llm().name == "llm");
+  CHECK(answer.llm().spread.std_ms == Approx(0.5));
+  REQUIRE(encoder.loads.size() == 1);
+  REQUIRE(encoder.loads[0].size() == 2);
+  CHECK(encoder.loads[0][0] == Approx(2));
+  CHECK(encoder.loads[0][1] == Approx(4));
+  CHECK((encoder.balance == engine::PhaseBalance{}));  // Of one replica.
   CHECK(answer.deferred == 0);
   CHECK(answer.rows_held_max == 0);
   CHECK(answer.dealt == std::vector<std::int64_t>{2});
   CHECK(report.all.step_ms == answer.step_ms);
+}
+
+/// One replica of vision, two each of audio and the llm, all on nodes of their own; every layer
+/// takes a millisecond per row.
+PolicyQuestion two_encoders(std::vector<std::vector<SampleShape>> batches) {
+  ModelGraph model;
+  model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{2}}, {{"vision.0", 1}}, 1, 1},
+                   {"audio", ModuleKind::encoder, false, {ModuleId{2}}, {{"audio.0", 1}}, 1, 1},
+                   {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
+  HandLayout layout;
+  std::int32_t node = 0;
+  for (const std::string name : {"vision", "audio", "audio", "llm", "llm"})
+    layout.replicas.push_back({{name}, {{node++, 0, {{name, {}}}}}});
+  scheduler::Profile profile{
+      "test", {{"vision.0", "row"}, {"audio.0", "row"}, {"llm.0", "row"}}, {}, {}};
+  scheduler::LayerProfile row{"row", {}, scheduler::CostOrigin::measured, {}, {}};
+  for (const TokenCount rows : {1, 1000}) {
+    const auto ms = static_cast<double>(rows);
+    row.points.push_back({rows, {ms, ms, ms, 0}, {}});
+  }
+  profile.profiles.push_back(row);
+  PolicyQuestion question;
+  question.plan = scheduler::place_by_hand(model, layout, {node, 1}).value();
+  question.options.microbatches = 2;
+  question.costs = std::make_shared<const engine::PlanningCosts>(
+      engine::PlanningCosts{scheduler::CostModel::create(model, profile).value(), {}, Bytes{}});
+  question.batches = std::move(batches);
+  return question;
+}
+
+/// Sixteen samples; the first four sounds are as long as all the others.
+std::vector<SampleShape> pictures_and_sounds() {
+  std::vector<SampleShape> samples;
+  for (std::int32_t i = 0; i < 16; ++i) {
+    auto& made = samples.emplace_back(sample(1 + i, 20));
+    const std::int32_t frames = i < 4 ? 36 : 12;
+    made.media.push_back({ModuleId{1}, {{frames, frames, 1, 0, 0, 0}}});
+  }
+  return samples;
+}
+
+double sum_of(const std::vector<std::vector<double>>& loads) {
+  double sum = 0;
+  for (const auto& replica : loads)
+    for (const double ms : replica) sum += ms;
+  return sum;
+}
+
+TEST_CASE("each phase is reported by what its own replicas get", "[app]") {
+  auto question = two_encoders({pictures_and_sounds()});
+  question.options.exchange = "per-phase";
+  const auto report = report_policy("in-order", question).value();
+  const auto& phases = report.all.phases;
+  REQUIRE(phases.size() == 3);
+  // 1 + 2 + .. + 16 rows of pictures, 4 x 36 + 12 x 12 of sound and 16 x 20 tokens.
+  const double work[] = {136, 288, 320};
+  const std::size_t replicas[] = {1, 2, 2};
+  for (std::size_t g = 0; g < 3; ++g) {
+    CAPTURE(g);
+    CHECK(phases[g].loads.size() == replicas[g]);
+    CHECK(sum_of(phases[g].loads) == Approx(work[g]));
+  }
+  // A replica of audio has 144, more than the 136 of vision; those of the first half of the batch
+  // 4 x 36 + 4 x 12 = 192. Spread, one is at most a sound longer than the other.
+  CHECK(report.encoders == std::size_t{1});
+  CHECK(phases[1].balance.drawn == Approx(192.0 / 144));
+  CHECK(phases[1].balance.planned == Approx(1));
+  CHECK(phases[1].balance.bound == Approx(1));
+  CHECK(phases[1].spread.max_ms < 136);
+  // All nodes are others than the llm's.
+  CHECK(phases[1].far_rows.planned == Approx(1));
+  CHECK(phases[1].far_rows.bound == Approx(1));
+  // Both llm replicas are of the only pipeline.
+  CHECK(report.all.dealt == std::vector<std::int64_t>{16});
+  CHECK(report.all.microbatches == 2);
+}
+
+TEST_CASE("how even phases are is the mean over batches", "[app]") {
+  const std::vector<SampleShape> alike(16, pictures_and_sounds()[15]);
+  const auto report =
+      report_policy("in-order", two_encoders({pictures_and_sounds(), alike})).value();
+  CHECK(report.batches[0].phases[1].balance.drawn == Approx(192.0 / 144));
+  CHECK(report.batches[1].phases[1].balance.drawn == Approx(1));
+  CHECK(report.all.phases[1].balance.drawn == Approx((192.0 / 144 + 1) / 2));
+  CHECK(report.all.phases[1].loads == report.batches[0].phases[1].loads);
 }
 
 TEST_CASE("two stages on one device share its time", "[app]") {
