@@ -226,7 +226,7 @@ Json answer_json(const PolicyReport& report, const PolicyAnswer& answer) {
           {"lower_bound_ms", answer.lower_bound_ms}, {"phases", std::move(phases)}};
 }
 
-Json policy_json(const PolicyReport& report) {
+Json policy_json(const PolicyQuestion& question, const PolicyReport& report) {
   Json batches = Json::array(), loads;
   for (const auto& answer : report.batches) batches.push_back(answer_json(report, answer));
   for (const auto& phase : report.all.phases) loads[phase.name] = phase.loads;
@@ -237,6 +237,7 @@ Json policy_json(const PolicyReport& report) {
     entry["encoder_loads_ms"] = report.all.phases[*report.encoders].loads.front();
   entry["llm_loads_ms"] = report.all.llm().loads.front();
   entry["loads_ms"] = std::move(loads);
+  entry["exchange"] = exchange_json(question.plan, question.options.exchange, report.exchange);
   return entry;
 }
 
@@ -260,7 +261,7 @@ std::string shapes_text(const std::vector<PipelineShape>& shapes) {
 Json to_json(const Material& material, const Answers& answers) {
   const auto& question = material.question;
   Json policies = Json::array();
-  for (const auto& report : answers.reports) policies.push_back(policy_json(report));
+  for (const auto& report : answers.reports) policies.push_back(policy_json(question, report));
   Json refused = Json::array();
   for (const auto& [policy, why] : answers.refused)
     refused.push_back({{"policy", policy}, {"why", why.message}});
@@ -303,7 +304,8 @@ void print_text(const Material& material, const Answers& answers) {
   print_policies(answers.reports);
   for (const auto& [policy, why] : answers.refused)
     std::printf("No plan by %s: %s\n", policy.c_str(), why.message.c_str());
-  print_phases(answers.reports);
+  print_evenness(answers.reports);
+  print_exchange(question, answers.reports);
   print_pictures(answers.reports);
   print_warnings(material.warnings);
 }

@@ -8,6 +8,7 @@
 
 #include "app/phase_text.hpp"
 #include "app/planning_text.hpp"
+#include "app/terminal.hpp"
 #include "app/text_table.hpp"
 
 namespace troupe::app {
@@ -101,7 +102,7 @@ take fewer, larger ones, whose deviation compares by its share of the mean.
     print_row("  batch " + std::to_string(b), last, last.batches[b]);
 }
 
-void print_phases(const std::vector<PolicyReport>& reports) {
+void print_evenness(const std::vector<PolicyReport>& reports) {
   const auto& least = shortest(reports);
   std::vector<std::vector<std::string>> rows{
       {"policy", "phase", "drawn", "planned", "bound", "rows away", "at least"}};
@@ -123,6 +124,20 @@ the bound of any deal; rows away: those that leave their node for the llm. Means
 )",
              stdout);
   print_table(std::move(rows), {0, 1});
+}
+
+void print_exchange(const PolicyQuestion& question, const std::vector<PolicyReport>& reports) {
+  std::vector<std::pair<std::string, std::string>> said;  // What, and of whom.
+  for (const auto& report : reports) {
+    const auto text = exchange_text(question.plan, question.options.exchange, report.exchange);
+    if (text.empty()) continue;
+    if (said.empty() || said.back().first != text)
+      said.emplace_back(text, report.policy);
+    else
+      said.back().second += ", " + report.policy;
+  }
+  for (const auto& [text, policies] : said)
+    std::printf("%s\n", wrapped(said.size() > 1 ? policies + ": " + text : text, 2).c_str());
 }
 
 void print_pictures(const std::vector<PolicyReport>& reports) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "app/boundary_text.hpp"
+#include "app/phase_text.hpp"
 #include "app/standby_text.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
@@ -289,6 +290,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   json["checkpoint_copy_bytes"] = copy ? copy->second.count() : 0;
   json["standby"] = standbys_json(planning, layout);
   json["boundaries"] = boundaries_json(planned);
+  add_phases(planning, planned, json);
   json["reasons"] = Json::array();
   for (const auto& reason : layout.reasons)
     json["reasons"].push_back({{"choice", reason.choice}, {"why", reason.why}});
@@ -385,6 +387,7 @@ void print_layout(const Planning& planning, const PlannedStep& planned,
   print_host_memory(planned.layout);
   print_checkpoint_copy(planning, planned.layout);
   print_standbys(planning, planned.layout);
+  print_phases(planning, planned);
   print_boundaries(planned);
   print_reasons(planned.layout.reasons);
   print_warnings(warnings_of(planning, notes));

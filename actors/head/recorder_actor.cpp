@@ -102,9 +102,20 @@ void note_lengths(Self self, const engine::PlannedBatch& batch) {
     if (state.length_notes.insert(note).second) state.logger.warning(note);
 }
 
+/// Says what an exchange is refused for: once, because figures in it differ from step to step.
+void note_refusal(Self self, const engine::PlannedBatch& batch) {
+  auto& state = self->state;
+  const auto& refused = batch.prediction.exchange_refused;
+  if (!refused || !state.no_exchange.insert(refused->where).second) return;
+  state.logger.warning(
+      "encoders do not share step " + std::to_string(batch.iteration.step) +
+      " out (balancer.exchange), nor others with the same trouble: " + to_string(*refused));
+}
+
 void write_batch(Self self, const engine::PlannedBatch& batch) {
   auto& state = self->state;
   note_lengths(self, batch);
+  note_refusal(self, batch);
   for (const auto& dropped : batch.dropped)
     state.logger.warning("dropped " + data::to_string(dropped.why));
   state.stage_times.add_check(batch.check_ms);

@@ -47,6 +47,7 @@ struct RecorderState {
   observers::Tally observed;           ///< So far.
   LengthCount lengths;                 ///< Of the epoch of the newest batch.
   std::set<std::string> length_notes;  ///< Told: nodes of one machine find the same.
+  std::set<std::string> no_exchange;   ///< What kept phases from an exchange and was told: keys.
   std::int64_t trace_origin_ns = 0;
   std::int64_t change_ns = 0;  ///< When the last event that has phases began.
   bool failed = false;

@@ -9,6 +9,7 @@
 #include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "runtime/observe/plan_words.hpp"
@@ -284,6 +285,8 @@ double measured_imbalance(const ParallelPlan& plan, ModuleGroupId group,
 
 void add_phases(const ParallelPlan& plan, const engine::Prediction& prediction,
                 std::span<const observe::StageWork> work, observe::StepMetrics& metrics) {
+  metrics.can_exchange = engine::can_exchange(plan);
+  metrics.exchanged = prediction.exchanged;
   for (std::size_t g = 0; g < prediction.phases.size(); ++g) {
     const engine::PhaseBalance& phase = prediction.phases[g];
     const engine::FarRows& far = prediction.far_rows[g];

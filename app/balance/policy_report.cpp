@@ -145,7 +145,7 @@ Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuesti
   auto options = question.options;
   options.policy = policy;
   engine::SimulatedTraining training(question.plan, options, question.costs);
-  PolicyReport report{policy, {}, {}, {}};
+  PolicyReport report{policy, {}, {}, {}, {}};
   for (const auto& samples : question.batches) {
     if (on_batch) on_batch(report.batches.size());
     const auto batch = training.step(samples);
@@ -156,6 +156,7 @@ Result<PolicyReport> report_policy(const std::string& policy, const PolicyQuesti
     if (!times.ok()) return times.error();
     if (report.batches.empty())
       report.encoders = busiest_encoders(question.plan, times.value(), units.whole());
+    report.exchange.add(batch.value().prediction);
     report.batches.push_back(answer_of(question.plan, batch.value(), times.value()));
   }
   report.all = over_all(report.batches);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "balancer/loads/workload.hpp"
+#include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
@@ -61,6 +62,7 @@ struct PolicyReport {
   /// The phase that stands for all encoders in a table: the one whose replicas have most to do in
   /// the first batch, whatever the policy; none without encoders.
   std::optional<std::size_t> encoders;
+  engine::ExchangeCount exchange;  ///< Of the batches.
 };
 
 /// Runs one policy over all batches as training would: dealt to pipelines by what earlier batches

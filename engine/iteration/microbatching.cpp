@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/item_ranges.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
@@ -40,8 +41,7 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
       splits_parts_(scheduler::runs_parts_apart(options_.schedule) &&
                     encoder_side_trains(plan.model)),
       llm_count_(replicas_of(plan, ModuleGroupId{plan.module_groups.size() - 1}).size()) {
-  for (std::size_t g = 0; g + 1 < plan.module_groups.size(); ++g)
-    can_exchange_ |= replicas_of(plan, ModuleGroupId{g}).size() > 1;
+  can_exchange_ = can_exchange(plan);
   if (options_.adaptive_correction && costs_) correction_.emplace(plan_);
 }
 
@@ -210,7 +210,10 @@ Result<PredictedIteration> Microbatching::plan(const DealtBatch& batch) const {
   const bool has_no_order = no_order();
   if (!tries(Exchange::off) && !has_no_order) return exchanged;
   auto plain = plan_by(batch, Exchange::off);
-  if (!exchanged.ok()) return plain;
+  if (!exchanged.ok()) {
+    if (plain.ok()) plain.value().prediction.exchange_refused = exchanged.error();
+    return plain;
+  }
   if (!plain.ok()) return exchanged;
   // By the profile, so that the same job gives the same plans; where nothing is predicted phases
   // are balanced. What brings nothing moves no rows.

@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "balancer/loads/workload.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "runtime/observe/trace_event.hpp"
+#include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::engine {
@@ -28,6 +30,8 @@ struct Prediction {
   /// Per pipeline: of its samples, by the profile alone.
   std::vector<balancer::Workload> work;
   bool exchanged = false;  ///< Encoders share samples of all pipelines out (`balancer.exchange`).
+  /// Why they could not, where the job wants it or leaves it open; none where they do, or need not.
+  std::optional<Error> exchange_refused = {};
   /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
   std::vector<Bytes> activations;
   /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of

@@ -83,6 +83,7 @@ std::string metrics_line(const StepMetrics& metrics) {
         {"imbalance_drawn", phase.drawn},       {"imbalance_planned", phase.planned},
         {"imbalance_bound", phase.bound},       {"imbalance", phase.measured},
         {"rows_between_nodes", phase.far_rows}, {"rows_between_nodes_bound", phase.far_rows_bound}};
+  if (metrics.can_exchange) line["exchanged"] = metrics.exchanged;
   for (const auto& [name, value] : metrics.auxiliary_losses) line["auxiliary_losses"][name] = value;
   // A peak that nobody knows gives no share of it.
   if (metrics.work.flops > 0) line["tflops_per_device"] = metrics.tflops_per_device();

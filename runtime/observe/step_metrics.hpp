@@ -100,6 +100,8 @@ struct StepMetrics {
   double checkpoint_stall_ms = 0;     ///< The optimizer step waited so long for state to be copied.
   double checkpoint_ms = 0;  ///< What the checkpoint took that was complete by now; 0: none.
   std::vector<PhaseFigures> phases;  ///< Of the layout, in model order.
+  bool can_exchange = false;         ///< Some encoder has several replicas.
+  bool exchanged = false;            ///< They shared the step's media out among all of them.
   std::string skipped;               ///< Why parameters were left alone; empty: they were updated.
 
   double tflops_per_device() const { return work.tflops_per_device(step_ms); }
@@ -119,7 +121,7 @@ struct StepMetrics {
              x.held_rows, x.held_bytes, x.activation_bytes, x.promised_activation_bytes,
              x.offloaded_bytes, x.moved_to_host_bytes, x.activations_over_promise,
              x.corrected_shapes, x.skipped_steps, x.bad_samples, x.checkpoint_stall_ms,
-             x.checkpoint_ms, x.phases, x.skipped);
+             x.checkpoint_ms, x.phases, x.can_exchange, x.exchanged, x.skipped);
   }
 };
 

@@ -117,6 +117,28 @@ TEST_CASE("the log tells how many lengths of an epoch came from the index", "[ac
   CHECK(says(log, "not kept"));
 }
 
+TEST_CASE("the log says once per cause why phases are not exchanged, and what helps", "[actors]") {
+  Fixture fixture;
+  const auto tell = [&](std::int64_t step, const std::string& where, const std::string& message) {
+    engine::PlannedBatch batch;
+    batch.iteration.step = step;
+    if (!where.empty())
+      batch.prediction.exchange_refused = Error{Errc::infeasible, message, where, "allow more"};
+    fixture.tell(std::make_shared<const engine::PlannedBatch>(batch));
+  };
+  tell(1, "", "");
+  CHECK_FALSE(says(fixture.log(), "balancer.exchange"));
+  tell(2, "max_in_flight", "stage 0 has 3");
+  tell(3, "max_in_flight", "stage 1 has 5");
+  tell(4, "cluster.device_memory_gib", "microbatch 2 keeps 7");
+  const std::string log = fixture.log();
+  CHECK(says(log, "step 2 out (balancer.exchange)"));
+  CHECK(says(log, "stage 0 has 3"));
+  CHECK(says(log, "allow more"));
+  CHECK_FALSE(says(log, "stage 1 has 5"));
+  CHECK(says(log, "microbatch 2 keeps 7"));
+}
+
 TEST_CASE("a disk that is full for a while costs no line, and is told once", "[actors][errors]") {
   Fixture fixture;
   const auto write = [&](std::int64_t step) {

@@ -512,17 +512,28 @@ def check_own_numbers(commands):
     answer = commands.run("plan", *words, *pinned)
     commands.expect("a replica is a row's place", answer, all(part in answer.stdout for part in (
         "replicas: 2 of vision, 1 of audio, 3 of llm", "vision 1 ", "llm 2 ")))
-    shared = ["by-replica.toml", *words[1:], "--policy", "random", "--steps", "1", "--cluster", "H100-80G"]
+    for asked, exchanged, said in (("off", 0, "nothing is exchanged"), ("per-phase", 1, "exchanged")):
+        wanted = ["by-replica.toml", *words[1:], f"balancer.exchange={asked}"]
+        answer = commands.run("plan", *wanted, "--json")
+        commands.expect(f"plan says of phases how even they are, with exchange {asked}", answer,
+                        json.loads(answer.stdout)["exchange"] == {"asked": asked, "steps": 1, "exchanged": exchanged, "refused": None}
+                        and [phase["phase"] for phase in json.loads(answer.stdout)["phases"]] == ["vision", "audio", "llm"]
+                        and all(phase["imbalance_planned"] >= phase["imbalance_bound"] - 1e-9 for phase in json.loads(answer.stdout)["phases"]))
+        answer = commands.run("plan", *wanted)
+        commands.expect(f"plan shows exchange {asked}", answer, f'\nbalancer.exchange = "{asked}": {said}\n' in answer.stdout
+                        and "\nlargest over mean work: vision " in answer.stdout)
+    shared = ["by-replica.toml", *words[1:], "balancer.exchange=per-phase", "--policy", "random", "--steps", "1", "--cluster", "H100-80G"]
     answer = commands.run("balance", *shared, "--json")
     found = json.loads(answer.stdout)
     row = found["policies"][0]
     commands.expect("balance has the loads of every phase and replica", answer, found["pipelines"][0]["first_batch_samples"] == found["samples"]
                     and [phase["phase"] for phase in row["all"]["phases"]] == ["vision", "audio", "llm"]
                     and {name: len(loads) for name, loads in row["loads_ms"].items()} == chosen["replicas"]
-                    and row["llm_loads_ms"] == row["loads_ms"]["llm"][0] and found["encoder_phase"] in ("vision", "audio"))
+                    and row["llm_loads_ms"] == row["loads_ms"]["llm"][0] and row["exchange"]["exchanged"] == 1 and found["encoder_phase"] in ("vision", "audio"))
     answer = commands.run("balance", *shared)
     said = [re.search(rf"^  random +{group} +[\d.]+ +[\d.]+ +[\d.]+ ", answer.stdout, re.MULTILINE) for group in ("vision", "audio", "llm")]
-    commands.expect("balance says how even phases of several replicas are", answer, said[0] and not said[1] and said[2] and " audio |" in answer.stdout)
+    commands.expect("balance says how even phases of several replicas are", answer, said[0] and not said[1] and said[2] and " audio |" in answer.stdout
+                    and '\nbalancer.exchange = "per-phase": exchanged\n' in answer.stdout)
     # The demo's encoders have devices of their own.
     moments = ["by-replica.toml", *words[1:], "scheduler.offload_encoders=moments"]
     answer = commands.run("plan", *moments, "--json")

@@ -346,8 +346,12 @@ TEST_CASE("where bounds in flight leave no order for an exchange, there is none"
   REQUIRE(on.ok());
   CHECK((on.value().iteration.microbatches == off.iteration.microbatches));
   CHECK_FALSE(on.value().prediction.exchanged);
+  REQUIRE(on.value().prediction.exchange_refused);
+  CHECK(on.value().prediction.exchange_refused->where == "max_in_flight");
+  CHECK_FALSE(off.prediction.exchange_refused);
   const auto free = fixture.train(fixture.make("per-phase", "in-order")).value();
   CHECK((free.iteration.microbatches != off.iteration.microbatches));
+  CHECK_FALSE(free.prediction.exchange_refused);
 }
 
 TEST_CASE("with an exchange a pipeline is as fast as its llm, whoever encodes for it", "[engine]") {

@@ -105,6 +105,10 @@ def faults_of_exchange(run, overrides):
         faults.append("no encoder microbatch has samples of two llm replicas")
     if idle := sorted(set(range(len(groups))) - set(llms) - busy):
         faults.append(f"replicas {idle} never had anything to encode")
+    several = any(groups.count(group) > 1 for group in set(groups) - {len(plan["module_groups"]) - 1})
+    told = {line.get("exchanged") for line in read_lines(run / "metrics.jsonl")}
+    if (True in told) != several or (None in told) == several:
+        faults.append(f"metrics say of steps that they were exchanged: {told}")
     faults += faults_of_nodes(run, plan)
     if f"scheduler.max_in_flight={WINDOW}" in overrides:
         faults += faults_of_windows(run, plan)

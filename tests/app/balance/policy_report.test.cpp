@@ -124,6 +124,8 @@ TEST_CASE("each phase is reported by what its own replicas get", "[app]") {
   auto question = two_encoders({pictures_and_sounds()});
   question.options.exchange = "per-phase";
   const auto report = report_policy("in-order", question).value();
+  CHECK(report.exchange.steps == 1);
+  CHECK(report.exchange.exchanged == 1);
   const auto& phases = report.all.phases;
   REQUIRE(phases.size() == 3);
   // 1 + 2 + .. + 16 rows of pictures, 4 x 36 + 12 x 12 of sound and 16 x 20 tokens.
@@ -157,6 +159,8 @@ TEST_CASE("how even phases are is the mean over batches", "[app]") {
   CHECK(report.batches[1].phases[1].balance.drawn == Approx(1));
   CHECK(report.all.phases[1].balance.drawn == Approx((192.0 / 144 + 1) / 2));
   CHECK(report.all.phases[1].loads == report.batches[0].phases[1].loads);
+  CHECK(report.exchange.steps == 2);
+  CHECK(report.exchange.exchanged == 0);
 }
 
 TEST_CASE("two stages on one device share its time", "[app]") {

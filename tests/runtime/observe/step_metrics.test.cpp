@@ -94,6 +94,15 @@ TEST_CASE("the metrics line has every key of the interface and every bit of the 
   CHECK_FALSE(json.contains("phases"));
 }
 
+TEST_CASE("whether a step was exchanged is told where it could be", "[observe]") {
+  auto metrics = example();
+  CHECK_FALSE(Json::parse(metrics_line(metrics)).contains("exchanged"));
+  metrics.can_exchange = true;
+  CHECK(Json::parse(metrics_line(metrics))["exchanged"] == false);
+  metrics.exchanged = true;
+  CHECK(Json::parse(metrics_line(metrics))["exchanged"] == true);
+}
+
 TEST_CASE("how even each phase was stands under the name of its module group", "[observe]") {
   auto metrics = example();
   metrics.phases = {{"vision+audio", 1.75, 1.25, 1, 1.5, 0.25, 0.125}, {"llm", 2, 1, 1, 1.125}};
