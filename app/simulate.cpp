@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 
+#include "app/phase_text.hpp"
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"
 #include "app/progress.hpp"
@@ -38,7 +39,11 @@ struct StepRow {
 struct Simulated {
   std::vector<StepRow> steps;
   scheduler::StepBreakdown breakdown;  ///< Mean of all steps; of a lost one nothing.
-  scheduler::AutoLayout layout;        ///< Its prediction is the mean of the steps that completed.
+  /// Per module group: means of all steps, as planned.
+  std::vector<engine::PhaseBalance> phases;
+  std::vector<engine::FarRows> far_rows;
+  engine::ExchangeCount exchange;
+  scheduler::AutoLayout layout;  ///< Its prediction is the mean of the steps that completed.
   PredictedBatch first;
 };
 
@@ -81,6 +86,20 @@ void add(const scheduler::StepBreakdown& step, double part, scheduler::StepBreak
   }
 }
 
+/// Adds what is planned of a step to the means of all.
+void add(const engine::Prediction& step, double part, Simulated& made) {
+  made.phases.resize(step.phases.size(), {0, 0, 0});
+  made.far_rows.resize(step.far_rows.size());
+  for (std::size_t g = 0; g < step.phases.size(); ++g) {
+    made.phases[g].drawn += part * step.phases[g].drawn;
+    made.phases[g].planned += part * step.phases[g].planned;
+    made.phases[g].bound += part * step.phases[g].bound;
+    made.far_rows[g].planned += part * step.far_rows[g].planned;
+    made.far_rows[g].bound += part * step.far_rows[g].bound;
+  }
+  made.exchange.add(step);
+}
+
 /// Failures happen in the first step; what comes after it would run on another layout.
 Result<Simulated> simulate_steps(const Options& options, const Planning& planning,
                                  scheduler::AutoLayout layout,
@@ -104,6 +123,7 @@ Result<Simulated> simulate_steps(const Options& options, const Planning& plannin
     const auto& done = batch.value().step;
     made.steps.push_back({done.step_ms, done.bubble, batch.value().lower_bound_ms, done.completed});
     scheduler::add_step(done, sum);
+    add(batch.value().prediction, 1 / static_cast<double>(count), made);
     if (const auto& parts = batch.value().breakdown)
       add(*parts, 1 / static_cast<double>(count), made.breakdown);
     if (step == 0) made.first = std::move(batch).value();
@@ -127,8 +147,8 @@ std::pair<double, double> range(const std::vector<StepRow>& steps) {
   return {least->step_ms, most->step_ms};
 }
 
-/// What is left of the step beside the bound, and how even phases are.
-void print_breakdown(const Simulated& made) {
+/// What is left of the step beside the bound, how even phases are, and whether they are exchanged.
+void print_breakdown(const Planning& planning, const Simulated& made) {
   const auto& parts = made.breakdown;
   std::cout << wrapped("beside that work: " + time_text(parts.fill_ms) + " pipeline fill, " +
                            time_text(parts.boundary_ms) + " boundary, " + time_text(parts.rest_ms) +
@@ -142,7 +162,13 @@ void print_breakdown(const Simulated& made) {
             time_text(std::max(0.0, phase.imbalance_ms())) + " (" + time_text(phase.largest_ms) +
             " on the busiest replica, " + time_text(phase.even_ms) + " if even)";
   }
-  std::cout << wrapped(text, 2) << "\n\n";
+  std::cout << wrapped(text, 2) << '\n';
+  const auto& plan = made.layout.plan;
+  for (const auto& more :
+       {evenness_text(plan, made.phases, made.far_rows),
+        exchange_text(plan, planning.setup.job.balancer.exchange, made.exchange)})
+    if (!more.empty()) std::cout << wrapped(more, 2) << '\n';
+  std::cout << '\n';
 }
 
 void print(const Options& options, const Planning& planning, const Simulated& made) {
@@ -161,7 +187,7 @@ void print(const Options& options, const Planning& planning, const Simulated& ma
               << "works " << time_text(bound) << " (no order can be faster)";
     if (options.noise > 0) std::cout << ", noise " << options.noise;
     std::cout << '\n';
-    print_breakdown(made);
+    print_breakdown(planning, made);
   }
   print_stages(planning, made.layout);
   print_warnings(planning.warnings);
@@ -173,10 +199,12 @@ Json breakdown_json(const Simulated& made) {
   const auto& parts = made.breakdown;
   if (!made.steps.front().completed) return nullptr;
   Json phases = Json::array();
-  for (std::size_t g = 0; g < parts.phases.size(); ++g)
+  for (std::size_t g = 0; g < parts.phases.size(); ++g) {
     phases.push_back({{"phase", made.layout.plan.module_groups[g].name},
                       {"largest_ms", parts.phases[g].largest_ms},
                       {"even_ms", parts.phases[g].even_ms}});
+    add_figures(made.phases[g], made.far_rows[g], phases.back());
+  }
   return {{"work_ms", parts.work_ms},
           {"fill_ms", parts.fill_ms},
           {"boundary_ms", parts.boundary_ms},
@@ -193,6 +221,8 @@ Json to_json(const Options& options, const Planning& planning, const Simulated& 
   json["bubble"] = mean(made.steps, &StepRow::bubble);
   json["lower_bound_ms"] = mean(made.steps, &StepRow::lower_bound_ms);
   json["breakdown"] = breakdown_json(made);
+  json["exchange"] =
+      exchange_json(made.layout.plan, planning.setup.job.balancer.exchange, made.exchange);
   json["completed"] = made.steps.front().completed;
   json["noise"] = options.noise;
   json["seed"] = options.seed.value_or(planning.request.seed);

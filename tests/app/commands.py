@@ -522,6 +522,16 @@ def check_own_numbers(commands):
         answer = commands.run("plan", *wanted)
         commands.expect(f"plan shows exchange {asked}", answer, f'\nbalancer.exchange = "{asked}": {said}\n' in answer.stdout
                         and "\nlargest over mean work: vision " in answer.stdout)
+        answer = commands.run("simulate", *wanted, "--steps", "3", "--json")
+        found = json.loads(answer.stdout)
+        phases = found["breakdown"]["phases"]
+        commands.expect(f"simulate says of phases how even they are, with exchange {asked}", answer,
+                        found["exchange"] == {"asked": asked, "steps": 3, "exchanged": 3 * exchanged, "refused": None}
+                        and phases[0]["imbalance_drawn"] >= phases[0]["imbalance_bound"] - 1e-9 >= 1 - 2e-9
+                        and 1 + 1e-9 >= phases[0]["rows_between_nodes"] >= 0)
+        answer = commands.run("simulate", *wanted, "--steps", "3")
+        commands.expect(f"simulate shows exchange {asked}", answer, "\nlargest over mean work: vision " in answer.stdout
+                        and f'\nbalancer.exchange = "{asked}": {said}{" in 3 of 3 steps" if exchanged else ""}\n' in answer.stdout)
     shared = ["by-replica.toml", *words[1:], "balancer.exchange=per-phase", "--policy", "random", "--steps", "1", "--cluster", "H100-80G"]
     answer = commands.run("balance", *shared, "--json")
     found = json.loads(answer.stdout)
@@ -754,7 +764,8 @@ def check_simulation(commands, two):
                     and abs(parts["work_ms"] - steps["lower_bound_ms"]) <= 1e-6 * steps["step_ms"]
                     and parts["fill_ms"] >= 0 and parts["boundary_ms"] == 0 and parts["rest_ms"] >= 0)
     commands.expect("each phase has an imbalance", answer, [phase["phase"] for phase in parts["phases"]] == ["llm"]
-                    and all(phase["largest_ms"] >= phase["even_ms"] * (1 - 1e-9) > 0 for phase in parts["phases"]))
+                    and all(phase["largest_ms"] >= phase["even_ms"] * (1 - 1e-9) > 0 for phase in parts["phases"])
+                    and steps["exchange"] is None and abs(parts["phases"][0]["imbalance_drawn"] - 1) < 1e-9)
     commands.expect("the mean lies between the extremes", answer,
                     steps["step_ms_min"] <= steps["step_ms"] <= steps["step_ms_max"] and steps["completed"])
     commands.expect("a timeline is a page", answer, "<html" in (commands.folder / "step.html").read_text())
