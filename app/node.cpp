@@ -204,30 +204,55 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
   return find_supervisor(system, address.value(), key.value(), options.timeout_s);
 }
 
+/// What the job gives this node to end in, as its actor comes to know it.
+struct TimeToEnd {
+  std::atomic<double> stop_s = 2;  ///< While it opens its data nothing is there to save.
+  std::atomic<double> drain_s = 0;
+  std::atomic<bool> is_draining = false;     ///< The head lets it leave, after a signal.
+  std::atomic<bool> waits_for_head = false;  ///< It may outlive the process that started it.
+
+  std::chrono::milliseconds after_signal() const {
+    return std::chrono::ceil<std::chrono::milliseconds>(seconds(is_draining ? drain_s : stop_s));
+  }
+};
+
+struct Waited {
+  int signal = 0;        ///< The last one that came; 0: none.
+  bool is_late = false;  ///< Of one signal: the actor was not done when the time after it was over.
+};
+
 /// Waits until the node's actor is done. A signal ends it by way of the supervisor, so that all
 /// others hear why; a second one, or a supervisor that does not answer, ends the process at once.
-/// Returns the signal, or 0.
-/// `stop_timeout_s`: what the job gives its nodes to save and to end, once it is known.
-/// `waits_for_head`: it may outlive the process that started it.
-int wait_for_end(std::future<JobEnd>& ended, const NodeActor& node,
-                 const std::atomic<double>& stop_timeout_s,
-                 const std::atomic<bool>& waits_for_head) {
-  int signal = 0;
-  take_signals_until(
+Waited wait_for_end(std::future<JobEnd>& ended, const NodeActor& node, const TimeToEnd& time) {
+  Waited waited;
+  int count = 0;
+  const int unheard = take_signals_until(
       [&] {
-        if (waits_for_head) prctl(PR_SET_PDEATHSIG, 0);  // Of this thread, which asked for it.
+        if (time.waits_for_head) prctl(PR_SET_PDEATHSIG, 0);  // Of this thread, which asked for it.
         return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
       },
       {},
       [&] {
-        return EndLimits{std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)),
-                         std::chrono::milliseconds(0)};
+        return EndLimits{time.after_signal(), std::chrono::milliseconds(0)};
       },
       [&](int seen) {
-        signal = seen;
+        waited.signal = seen;
+        ++count;
         caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(seen));
       });
-  return signal;
+  // After a second one nobody waits.
+  waited.is_late = unheard != 0 && count == 1;
+  return waited;
+}
+
+/// A node that was let go could not give its state away in time: also a local one says so, because
+/// the head sees a process that ends, and no reason.
+void say_stayed_too_long(NodeId node, double drain_s) {
+  std::cerr
+      << "troupe: " + name_of(node) + " was to leave, and holds state of the job still after " +
+             seconds_text(drain_s) +
+             " (cluster.drain_timeout_s): it ends, which the job takes for a loss; raise that "
+             "key where its machine stays longer\n";
 }
 
 /// Until the old head has gone and the next one listens it may take some tries.
@@ -282,8 +307,7 @@ int run_node(const Options& options) {
   std::filesystem::path run_dir;
   SavingHead saving_head;
   HeadSearch head_search;
-  std::atomic<bool> waits_for_head = false;
-  std::atomic<double> stop_timeout_s = 2;  // While it opens its data nothing is there to save.
+  TimeToEnd time;
   const PresenterActor shown_by = system.spawn(presenter, &resources.audience.listeners());
   auto promise = std::make_shared<std::promise<JobEnd>>();
   auto ended = promise->get_future();
@@ -294,12 +318,13 @@ int run_node(const Options& options) {
         auto ready = open_resources(welcome, options, resources);
         if (!ready.ok()) return ready;
         const job::Job& job = resources.setup.job;
-        stop_timeout_s = job.cluster.stop_timeout_s;
+        time.stop_s = job.cluster.stop_timeout_s;
+        time.drain_s = job.cluster.drain_timeout_s;
         run_dir = welcome.run_folder;
         if (!job.observe.observers.empty())
           resources.audience.seat(std::make_unique<observers::Observing>(
               job.observe.observers, job.job.name, welcome.node.value, run_dir));
-        waits_for_head = job.cluster.head_timeout_s > 0;
+        time.waits_for_head = job.cluster.head_timeout_s > 0;
         wake_main_thread();
         return ready;
       },
@@ -323,18 +348,21 @@ int run_node(const Options& options) {
                 [shown_by, place](const caf::strong_actor_ptr& hub) {
                   caf::anon_send(shown_by, here_atom::value, hub, place.value);
                 });
-      }};
+      },
+      [&] { time.is_draining = true; }};
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
-  const int signal = wait_for_end(ended, actor, stop_timeout_s, waits_for_head);
+  const Waited waited = wait_for_end(ended, actor, time);
+  const int signal = waited.signal;
   const JobEnd how = signal != 0 ? JobEnd{128 + signal, ""} : ended.get();
   resources.audience.end();
   end_presenting(system, shown_by, resources.audience);
-  saving_head.wait(std::chrono::ceil<std::chrono::milliseconds>(seconds(stop_timeout_s)));
+  saving_head.wait(std::chrono::ceil<std::chrono::milliseconds>(seconds(time.stop_s)));
   // The head starts local ones itself.
   const auto words =
       how.again > 0 && options.parent == 0 ? own_words() : std::vector<std::string>();
   say_last(how.exit_code, signal, words, [&] {
+    if (waited.is_late && time.is_draining) say_stayed_too_long(resources.node, time.drain_s);
     if (signal != 0)
       report_signal(signal, when);
     else

@@ -71,16 +71,16 @@ int take_signals_until(const std::function<bool()>& is_over, std::initializer_li
                        const std::function<void(int)>& take) {
   sigset_t set = ending_and(others);
   sigaddset(&set, kWakeSignal);
-  auto deadline = std::chrono::steady_clock::time_point::max();
   auto taken_at = std::chrono::steady_clock::time_point::min();
   int last = 0;
+  bool is_second = false;
   while (!is_over()) {
     const int signal = wait_for(set, last == 0 ? kWaitMax : kLookInterval);
     const auto now = std::chrono::steady_clock::now();
-    if (now > deadline) return last;
+    if (last != 0 && now - taken_at > (is_second ? limits().second : limits().first)) return last;
     if (ends_process(signal)) {
       if (last != 0 && now - taken_at < kSameSignal) continue;
-      deadline = now + (last == 0 ? limits().first : limits().second);
+      is_second = last != 0;
       last = signal;
       taken_at = now;
     }

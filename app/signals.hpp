@@ -46,8 +46,9 @@ inline constexpr std::chrono::milliseconds kSameSignal{300};
 /// Gives signals that end the process, and `others`, to `take` until `is_over` says so, asked after
 /// each and whenever `wake_main_thread` was called. Returns 0; or, where it is not over when a
 /// limit has passed, the last signal that ends the process: then whoever should end it does not.
-/// `limits` is asked at each. A second one within `kSameSignal` is the first one again: launchers
-/// tell a whole group of processes, and then each of them.
+/// `limits` is asked again and again after one, so that they may change meanwhile. A second one
+/// within `kSameSignal` is the first one again: launchers tell a whole group of processes, and then
+/// each of them.
 int take_signals_until(const std::function<bool()>& is_over, std::initializer_list<int> others,
                        const std::function<EndLimits()>& limits,
                        const std::function<void(int)>& take);

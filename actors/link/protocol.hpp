@@ -211,7 +211,7 @@ using NodeActor = caf::typed_actor<
     // A signal asks this process to end: the supervisor hears of it and ends the job.
     caf::reacts_to<stop_atom, std::int32_t>,
     // It leaves the job before the next step, and why; it tells a head that comes before that.
-    // Empty: it stays after all.
+    // Where its process is to end, it may take its time for that. Empty: it stays after all.
     caf::reacts_to<leave_atom, std::string>,
     // The supervisor lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom>,

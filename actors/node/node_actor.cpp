@@ -225,13 +225,6 @@ void settle(Self self, EpochNumber epoch_number) {
   tell_if_all(self, state.applied, applied_atom::value);
 }
 
-/// A signal ends this process whatever the head makes of it.
-void note_leave(NodeState& state, const std::string& why) {
-  if (!state.leaves.empty() && state.leaves.front().by_signal) return;
-  state.leaves.clear();
-  if (!why.empty()) state.leaves.push_back({why, false});
-}
-
 /// Only the supervisor can tell whether the peer is lost, or the way to it, or this node.
 void peer_lost(Self self, NodeId peer, const std::string& how) {
   auto& state = self->state;

@@ -41,6 +41,9 @@ struct NodeStart {
   std::function<void()> save_as_head = {};
   /// The node has a place in the job of this head: at its welcome, and again under another one.
   std::function<void(const SupervisorActor&, NodeId)> on_head = {};
+  /// The head lets the node leave, whose process a signal asked to end: `on_end` comes once its
+  /// state lies elsewhere. May be called more than once.
+  std::function<void()> on_drain = {};
 };
 
 /// A head that was lost, while another one is looked for.

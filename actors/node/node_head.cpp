@@ -161,6 +161,16 @@ void note_verdict(NodeState& state, const engine::StepVerdict& verdict) {
   if (state.verdicts.size() > kVerdictsKept) state.verdicts.pop_front();
 }
 
+void note_leave(NodeState& state, const std::string& why) {
+  // A signal ends this process whatever the head makes of it.
+  if (!state.leaves.empty() && state.leaves.front().by_signal) {
+    if (!why.empty() && state.start.on_drain) state.start.on_drain();
+    return;
+  }
+  state.leaves.clear();
+  if (!why.empty()) state.leaves.push_back({why, false});
+}
+
 void step_finished(Self self, std::int64_t step) {
   auto& state = self->state;
   const auto found =

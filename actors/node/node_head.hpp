@@ -17,6 +17,10 @@ void end_node(NodeSelf self, JobEnd how);
 /// The word on a step came: kept for a head that does not know it.
 void note_verdict(NodeState& state, const engine::StepVerdict& verdict);
 
+/// The head lets this node leave, for this reason; empty: it stays. Kept for a head that does not
+/// know it.
+void note_leave(NodeState& state, const std::string& why);
+
 /// All devices of this node have finished a step.
 void step_finished(NodeSelf self, std::int64_t step);
 

@@ -226,7 +226,7 @@ Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
   stay.erase(id);
   if (auto possible = plan_regrouping(state, stay, trial); !possible.ok()) return possible;
   state.job.members.leave(id, Leaving{why, now(self), by_signal});
-  if (!by_signal) send_to_node(self, id, leave_atom::value, why);
+  send_to_node(self, id, leave_atom::value, why);
   state.resources->logger.info(describe(state.job.members, id) +
                                " leaves before the next step: " + why);
   return Done{};

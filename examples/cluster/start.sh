@@ -60,9 +60,10 @@ if [ -z "${TROUPE_KEY:-}" ]; then
 fi
 
 # Before the arguments stands what they may change, behind them what the machines depend on. Both launchers leave 120 s
-# between SIGTERM and the end by force: 90 are the head's, of which it saves in three quarters.
+# between SIGTERM and the end by force: 90 are the head's, of which it saves in three quarters, or a node's that is evicted
+# alone, which gives its state away.
 start_head() {
-  "$troupe" train "$job" cluster.stop_timeout_s=90 "cluster.join_timeout_s=$join_s" "${again[@]}" "$@" \
+  "$troupe" train "$job" cluster.stop_timeout_s=90 cluster.drain_timeout_s=90 "cluster.join_timeout_s=$join_s" "${again[@]}" "$@" \
     "cluster.nodes=$nodes" cluster.local_nodes=0 "cluster.listen=0.0.0.0:$port" "${train_key[@]}" &
   head=$!
 }

@@ -42,6 +42,8 @@ struct Cluster {
                                         ///< another one; 0: they end. Default 0, or 60 where nodes
                                         ///< of other machines take part.
   double stop_timeout_s = 10;           ///< From the word to end until nodes are ended by force.
+  double drain_timeout_s = 120;         ///< From a signal to one node alone, which the head lets
+                                        ///< leave, until it ends though it holds state still.
 
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };

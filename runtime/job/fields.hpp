@@ -120,6 +120,7 @@ void describe_cluster(V& v, S& x, const std::vector<std::string>& devices) {
   v.number("heartbeat_timeout_s", x.heartbeat_timeout_s, kSeconds);
   v.number("head_timeout_s", x.head_timeout_s, {0, kSeconds.max});
   v.number("stop_timeout_s", x.stop_timeout_s, kSeconds);
+  v.number("drain_timeout_s", x.drain_timeout_s, kSeconds);
 }
 
 template <class V, class S>

@@ -213,6 +213,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "not at all.",
      "60 where nodes of other machines take part, else 0"},
     {"cluster.stop_timeout_s", "From the word to end until processes are ended by force."},
+    {"cluster.drain_timeout_s",
+     "How long a node that alone was sent SIGTERM may take to give its state away and leave; less "
+     "than what the scheduler lets pass before SIGKILL."},
 
     {"recovery.from_checkpoint",
      "Where the last copy of something was lost, begin again from the "

@@ -68,6 +68,7 @@ class Waiting {
     };
     if (may_save) start.save_as_head = [this] { ++saves; };
     start.tell_of_loss = [this](const std::string& text, bool) { told = text; };
+    start.on_drain = [this] { ++drains; };
     node_ = system_.spawn(node, &resources_, head_, std::move(start));
     wait_until([this] { return first_.readies == 1; });
     if (!has_state) return;
@@ -139,6 +140,7 @@ class Waiting {
   NodeActor node_;
   std::atomic<int> looks = 0;
   std::atomic<int> saves = 0;
+  std::atomic<int> drains = 0;
   std::string told;
 
  private:
@@ -202,6 +204,17 @@ TEST_CASE("a node that is to leave tells the next head", "[actors][takeover]") {
   if (leaves.empty()) return;
   CHECK(leaves[0].by_signal == by_signal);
   CHECK(leaves[0].why == (by_signal ? "stopped by SIGTERM" : "troupe ctl asks for it"));
+}
+
+TEST_CASE("a node has its time to leave once its process is to end and the head lets it",
+          "[actors]") {
+  Waiting waiting(60);
+  waiting.send_as_head(leave_atom::value, std::string("troupe ctl asks for it"));
+  caf::anon_send(waiting.node_, stop_atom::value, static_cast<std::int32_t>(SIGTERM));
+  waiting.send_as_head(leave_atom::value, std::string());  // It was to stay, before that.
+  waiting.send_as_head(leave_atom::value, std::string("stopped by SIGTERM"));
+  Waiting::wait_until([&] { return waiting.drains > 0; });
+  CHECK(waiting.drains == 1);
 }
 
 TEST_CASE("a node finishes a step whose word it heard before it shows what it holds",

@@ -268,6 +268,7 @@ TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][m
     head.pass(600ms, {0, 1, 2, 3});
     members.run_step(1, 1);
     CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}));
+    CHECK((head.seen[1].leaves == std::vector<std::string>{"stopped by SIGTERM"}));
     CHECK_FALSE(head.ended);
   }
   SECTION("two of four, in turn") {
@@ -285,6 +286,7 @@ TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][m
     head.leave({0, 1, 2, 3});
     REQUIRE(head.ended);
     CHECK(says(head.ended->message, "stopped by SIGTERM"));
+    CHECK(head.seen[1].leaves.empty());  // It ends with the job, and has no more time than that.
   }
 }
 

@@ -200,13 +200,15 @@ def slurm_is_told_to_signal_the_tasks_and_to_requeue(bench):
 
 
 def the_head_ends_before_it_is_killed(bench):
-    """Its time to stop, and the seconds that it leaves within, fit between SIGTERM and SIGKILL."""
+    """Its time to stop, a node's to leave, and the seconds that they end within fit between SIGTERM and SIGKILL."""
     (stop_s,) = re.findall(r"cluster\.stop_timeout_s=(\d+)", START.read_text(encoding="utf-8"))
+    (drain_s,) = re.findall(r"cluster\.drain_timeout_s=(\d+)", START.read_text(encoding="utf-8"))
     (evicted_s,) = re.findall(r"TROUPE_EVICTED_S:-(\d+)", START.read_text(encoding="utf-8"))
     (slurm_s,) = re.findall(r"^#SBATCH --signal=TERM@(\d+)$", SBATCH.read_text(encoding="utf-8"), re.MULTILINE)
     (pod_s,) = re.findall(r"terminationGracePeriodSeconds: (\d+)", MANIFEST.read_text(encoding="utf-8"))
     expect(int(stop_s) + 15 <= int(slurm_s), f"{stop_s} s of {slurm_s} s")
-    expect(int(evicted_s) + int(stop_s) + 5 <= int(pod_s), f"{evicted_s} and {stop_s} s of {pod_s} s")
+    for which_s in (stop_s, drain_s):
+        expect(int(evicted_s) + int(which_s) + 5 <= int(pod_s), f"{evicted_s} and {which_s} s of {pod_s} s")
 
 
 def the_manifest_says_what_the_job_needs(bench):

@@ -77,6 +77,22 @@ TEST_CASE("a signal ends a process whose supervisor does not", "[app]") {
   }
 }
 
+TEST_CASE("a process that is given more time after the signal is ended when that is over",
+          "[app]") {
+  const int code = exit_code_of([] {
+    block_signals();
+    kill(getpid(), SIGTERM);
+    const auto begin = std::chrono::steady_clock::now();
+    bool has_more = false;
+    const auto growing = [&] {
+      return EndLimits{(has_more ? 3 : 1) * kLimits.first, kLimits.second};
+    };
+    const int unheard = take_signals_until(never, {}, growing, [&](int) { has_more = true; });
+    return unheard == SIGTERM && since(begin) >= 3 * kLimits.first ? 7 : 1;
+  });
+  CHECK(code == 7);
+}
+
 TEST_CASE("a second signal ends it sooner", "[app]") {
   const int code = exit_code_of([] {
     block_signals();

@@ -565,6 +565,30 @@ def a_node_leaves_and_another_one_comes(bench):
     expect(not (job.run / "control").exists(), "the way to a job that has ended is left behind")
 
 
+def a_signalled_node_has_its_time_to_leave(bench):
+    """The steps under way take longer than `cluster.stop_timeout_s`. What `cluster.drain_timeout_s` does not suffice for is a loss."""
+    slow = 'debug.slow_shapes=[{module="llm",min_rows=1,max_rows=1000000,factor=100}]'
+    for kind, drain_s in (("drained", 120), ("lost", 1.5)):
+        job = bench.start(f"slow-leave-{kind}", *LAYOUTS["two pipelines"], "cluster.stop_timeout_s=1",
+                          f"cluster.drain_timeout_s={drain_s}", slow, steps=5)
+        job.wait_for(1, within=120)
+        job.signal(1, signal.SIGTERM)
+        begin = time.monotonic()
+        while alive(job.nodes[1]):
+            expect(time.monotonic() < begin + 100, "the node does not leave")
+            time.sleep(0.02)
+        took_s = time.monotonic() - begin
+        expect(took_s > 1.2, f"it left after {took_s:.1f} s: steps are too short for this case")
+        output = job.finish(within=240)
+        bench.check(job, steps=5)
+        changes = [(event["kind"], event["nodes"]) for event in read_lines(job.run / "events.jsonl")]
+        expect(changes == [(kind, [1])], f"events: {changes}\n{output[-2500:]}")
+        expect(("still after 1.5 s (cluster.drain_timeout_s)" in output) == (kind == "lost"),
+               f"what became of it is not said, or said in vain:\n{output[-2500:]}")
+        steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+        expect(steps == list(range(1, 6)), "a step stands twice, or not at all")
+
+
 def a_node_takes_state_over_while_the_others_train(bench):
     """Layer by layer; parameters of all holders are compared after each step (`debug.parameter_hashes`)."""
     words = [*LAYOUTS["two pipelines"], "debug.warm_up_bytes=20000"]
