@@ -301,10 +301,11 @@ void node_failed(Self self, NodeId id, Error& error, bool is_intact) {
   if (state.job.is_stopping() && state.stopping.error) return;
   if (error.code == Errc::cancelled) {  // A signal to its process.
     if (state.job.is_stopping() || state.job.phase() == Phase::ending) return;
-    if (state.job.phase() == Phase::applying || state.job.phase() == Phase::training ||
-        state.job.phase() == Phase::collecting)
-      return node_told_to_end(self, id, error.message);
-    return begin_stop(self, error.message + " at " + who, exit_code(error));
+    // The head starts its own once, and the job cannot begin without them.
+    if (state.job.phase() == Phase::joining &&
+        id.value < state.resources->setup.job.cluster.local_nodes)
+      return begin_stop(self, error.message + " at " + who, exit_code(error));
+    return node_told_to_end(self, id, error.message);
   }
   if (!state.job.members.takes_part(id) && state.job.phase() != Phase::joining) {
     if (state.job.members.is_there(id)) newcomer_lost(self, id, error.message);

@@ -191,9 +191,10 @@ std::optional<Error> no_time_to_leave(const SupervisorState& state) {
       return told("the head still gathers the nodes of the one before it",
                   "ask again once troupe ctl RUN status says that the job trains");
     case Phase::joining:
-      return told("the job has not begun",
-                  "ask again once it trains, or end the process of a node that somebody started: "
-                  "its place is free again");
+      return told(
+          "the job has not begun",
+          "ask again once it trains, or send SIGTERM to the process of a node that somebody "
+          "started: it leaves, and its place is free again");
     case Phase::applying:
     case Phase::training:
       if (!state.job.loop.is_last_planned()) return std::nullopt;
@@ -245,8 +246,16 @@ void settle_told_nodes(Self self) {
     if (!state.job.is_stopping())
       begin_stop(self, why + " at " + describe(state.job.members, node), kTold);
   };
+  const bool is_joining = state.job.phase() == Phase::joining;
   for (const auto& [node, why] : told.nodes) {
-    if (told.is_for_all) return stop_all(node, why);
+    // Where few have come, one may be most of them.
+    if (told.is_for_all && !(is_joining && told.nodes.size() == 1)) return stop_all(node, why);
+    if (is_joining) {
+      state.resources->logger.warning(describe(state.job.members, node) + " was " + why +
+                                      " before the job began; its place is free");
+      forget_node(self, node, "");
+      continue;
+    }
     if (state.job.loop.is_last_planned() || state.job.phase() == Phase::collecting) {
       state.resources->logger.info(describe(state.job.members, node) + " was " + why +
                                    "; the job is all but done, and can bear its loss");

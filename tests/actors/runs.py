@@ -399,13 +399,13 @@ def two_nodes_of_which_one_opens_its_data(bench, job, stalled):
     expect(stalled.wait_until_wanted(opening), "it did not open its data")
     ready = bench.node(address, "--node", "1")
     wait_for_line(head, "node 1 (")  # It joined.
-    return head, opening, ready
+    return head, address, opening, ready
 
 
 def a_node_that_opens_its_data_hears_why_the_job_ends(bench):
     job, samples = bench.own_data()
     with StalledFile(samples) as stalled:
-        head, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
+        head, _, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
         ready.kill()  # Its place is free: that is no reason.
         time.sleep(1)
         expect(head.poll() is None, "the job ends with a node that was lost before it began")
@@ -416,15 +416,19 @@ def a_node_that_opens_its_data_hears_why_the_job_ends(bench):
         ready.communicate()
 
 
-def a_node_that_opens_its_data_tells_of_its_signal(bench):
+def a_node_that_is_told_to_end_before_the_job_begins_frees_its_place(bench):
     job, samples = bench.own_data()
     with StalledFile(samples) as stalled:
-        head, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
+        head, address, opening, ready = two_nodes_of_which_one_opens_its_data(bench, job, stalled)
         opening.send_signal(signal.SIGTERM)
-        begin = time.monotonic()
-        expect_end(head, 1, ["stopped by SIGTERM at node 0 (", f"pid {opening.pid})"])
-        expect_node_end(opening, 143, ["stopped by SIGTERM"], begin)
-        expect_node_end(ready, 1, ["node 1 ends: stopped by SIGTERM at node 0 ("], begin)
+        expect_node_end(opening, 143, ["stopped by SIGTERM"], time.monotonic())
+        wait_for_line(head, f"pid {opening.pid}) was stopped by SIGTERM before the job began; its place is free")
+        other = bench.node(address, "--node", "0")
+        bench.wait_for_steps(1)
+        head.send_signal(signal.SIGTERM)
+        expect_end(head, 75, ["stopped by SIGTERM"])
+        for node in (other, ready):
+            finish(node, END_WITHIN_S)
 
 
 def a_node_that_loses_its_network_is_named(bench):

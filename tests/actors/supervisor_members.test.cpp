@@ -104,18 +104,6 @@ TEST_CASE("who wants to leave stays where its loss is one too many", "[actors][m
       (head.seen[3].configurations.back().plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
 }
 
-TEST_CASE("a signal to one node at the end of a job is left to itself", "[actors][members]") {
-  Head head(1);
-  head.start_training();
-  head.plan(0);
-  head.tell(failed_atom::value, NodeId{1}, Error{Errc::cancelled, "stopped by SIGTERM", "", ""});
-  head.pass(600ms, {0, 1, 2, 3});
-  CHECK(head.seen[0].stops.empty());
-  head.run_step(1);
-  CHECK(head.recorder.steps.size() == 1);
-  CHECK(head.seen[0].collections.size() == 1);
-}
-
 TEST_CASE("of several layouts the one that loses the fewest samples is taken up",
           "[actors][members]") {
   // So slow that nothing is trained until nodes change again, or as fast as a machine's memory.
@@ -253,41 +241,6 @@ TEST_CASE("a node that dies while it is drained is lost", "[actors][members]") {
   members.run_step(2, 3);
   REQUIRE(head.recorder.events.size() == 1);
   CHECK(head.recorder.events[0].kind == "lost");
-}
-
-TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][members]") {
-  Members members;
-  Head& head = members.head;
-  head.plan(0);
-  const auto signal = [&](std::size_t node) {
-    head.tell(failed_atom::value, NodeId{node},
-              Error{Errc::cancelled, "stopped by SIGTERM", "", ""});
-  };
-  SECTION("one") {
-    signal(1);
-    head.pass(600ms, {0, 1, 2, 3});
-    members.run_step(1, 1);
-    CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}));
-    CHECK((head.seen[1].leaves == std::vector<std::string>{"stopped by SIGTERM"}));
-    CHECK_FALSE(head.ended);
-  }
-  SECTION("two of four, in turn") {
-    signal(1);
-    head.pass(600ms, {0, 1, 2, 3});
-    signal(0);
-    head.pass(600ms, {0, 1, 2, 3});
-    members.run_step(1, 1);
-    CHECK((head.seen[2].configurations.back().plan.nodes() ==
-           std::set<NodeId>{NodeId{2}, NodeId{3}}));
-  }
-  SECTION("three of four") {
-    for (const std::size_t node : {1u, 2u, 3u}) signal(node);
-    head.pass(600ms, {0, 1, 2, 3});
-    head.leave({0, 1, 2, 3});
-    REQUIRE(head.ended);
-    CHECK(says(head.ended->message, "stopped by SIGTERM"));
-    CHECK(head.seen[1].leaves.empty());  // It ends with the job, and has no more time than that.
-  }
 }
 
 TEST_CASE("the job's owner is answered", "[actors][members]") {

@@ -1,0 +1,105 @@
+// What a signal to nodes' processes means to their job.
+
+#include "actors/supervisor/supervisor_members.hpp"
+#include "tests/actors/members_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A node says that its process was told to end.
+void signal(Head& head, std::size_t node) {
+  head.tell(failed_atom::value, NodeId{node}, Error{Errc::cancelled, "stopped by SIGTERM", "", ""});
+}
+
+TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  SECTION("one") {
+    signal(head, 1);
+    head.pass(600ms, {0, 1, 2, 3});
+    members.run_step(1, 1);
+    CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}));
+    CHECK((head.seen[1].leaves == std::vector<std::string>{"stopped by SIGTERM"}));
+    CHECK_FALSE(head.ended);
+  }
+  SECTION("two of four, in turn") {
+    signal(head, 1);
+    head.pass(600ms, {0, 1, 2, 3});
+    signal(head, 0);
+    head.pass(600ms, {0, 1, 2, 3});
+    members.run_step(1, 1);
+    CHECK((head.seen[2].configurations.back().plan.nodes() ==
+           std::set<NodeId>{NodeId{2}, NodeId{3}}));
+  }
+  SECTION("three of four") {
+    for (const std::size_t node : {1u, 2u, 3u}) signal(head, node);
+    head.pass(600ms, {0, 1, 2, 3});
+    head.leave({0, 1, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "stopped by SIGTERM"));
+    CHECK(head.seen[1].leaves.empty());  // It ends with the job, and has no more time than that.
+  }
+}
+
+TEST_CASE("a signal to one node frees its place before the job begins", "[actors][members]") {
+  Head head;
+  head.join("host0");
+  SECTION("the only one there, which has not opened its data") {
+    signal(head, 0);
+    head.pass(600ms, {0});
+    CHECK_FALSE(head.ended);
+    CHECK((head.seen[0].exit_codes == std::vector<std::int32_t>{0}));
+    CHECK(head.join("another") == "0");
+  }
+  SECTION("one of three") {
+    for (const char* host : {"host1", "host2"}) head.join(host);
+    for (const std::size_t id : {0u, 1u, 2u}) head.ready(id);
+    signal(head, 1);
+    head.pass(600ms, {0, 1, 2});
+    CHECK_FALSE(head.ended);
+    CHECK((head.seen[1].exit_codes == std::vector<std::int32_t>{0}));
+    CHECK(head.join("another") == "1");
+    head.ready(1);
+    head.join("host3");
+    head.ready(3);
+    CHECK(head.seen[0].configurations.size() == 1);  // It has begun.
+  }
+  SECTION("two of three mean the job") {
+    for (const char* host : {"host1", "host2"}) head.join(host);
+    for (const std::size_t id : {1u, 2u}) signal(head, id);
+    head.pass(600ms, {0, 1, 2});
+    head.leave({0, 1, 2});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    CHECK(says(head.ended->message, "stopped by SIGTERM at node 1 (host1, pid 101)"));
+  }
+}
+
+TEST_CASE("a signal to a node of the head's own before the job begins ends it",
+          "[actors][members]") {
+  Head head(2, [](job::Job& job) { job.cluster.local_nodes = 2; });
+  for (const std::int32_t id : {0, 1}) head.join("host" + std::to_string(id), id);
+  signal(head, 1);
+  head.leave({0, 1});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 1);
+  CHECK(says(head.ended->message, "stopped by SIGTERM at node 1 (host1, pid 101)"));
+}
+
+TEST_CASE("a signal to one node at the end of a job is left to itself", "[actors][members]") {
+  Head head(1);
+  head.start_training();
+  head.plan(0);
+  signal(head, 1);
+  head.pass(600ms, {0, 1, 2, 3});
+  CHECK(head.seen[0].stops.empty());
+  head.run_step(1);
+  CHECK(head.recorder.steps.size() == 1);
+  CHECK(head.seen[0].collections.size() == 1);
+}
+
+}  // namespace
+}  // namespace troupe::actors
