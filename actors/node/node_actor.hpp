@@ -44,13 +44,16 @@ struct NodeStart {
   /// The head lets the node leave, whose process a signal asked to end: `on_end` comes once its
   /// state lies elsewhere. May be called more than once.
   std::function<void()> on_drain = {};
+  /// The head started this process, on its own machine.
+  bool is_heads_own = false;
 };
 
 /// A head that was lost, while another one is looked for.
 struct LostHead {
   Time until;
   std::string why;
-  bool is_gone = false;  ///< Its connection broke.
+  bool is_gone = false;    ///< Its connection broke.
+  bool is_asleep = false;  ///< Its process is there and says nothing: no other one is looked for.
   std::shared_ptr<std::atomic<bool>> called_off = std::make_shared<std::atomic<bool>>(false);
   caf::strong_actor_ptr found;  ///< To be asked as soon as no decided step is under way.
   bool saves = false;           ///< Its time is over: a head that only saves is started.

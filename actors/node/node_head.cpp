@@ -17,6 +17,9 @@ using Self = NodeSelf;
 /// A head that gathers answers at once; one that hangs is as good as lost.
 constexpr std::chrono::seconds kAnswerTimeout{60};
 
+/// Times `cluster.heartbeat_timeout_s` that the head's own nodes wait for one that is only silent.
+constexpr double kAsleep = 20;
+
 constexpr std::chrono::milliseconds kSearchInterval{300};
 
 constexpr std::chrono::seconds kTurn{6};
@@ -40,6 +43,10 @@ bool may_wait(const NodeState& state, bool is_gone) {
          state.resources->setup.job.cluster.head_timeout_s > 0 &&
          (has_state(state) || !is_gone || !is_local(state));
 }
+
+/// Whether the head may go on by itself, as one that was stopped (Ctrl-Z): on one machine the
+/// connection ends with its process. Over a network one that stands tells nothing of a cut cable.
+bool may_wake(const NodeState& state, bool is_gone) { return state.start.is_heads_own && !is_gone; }
 
 /// Whether no step that was decided is still being finished.
 bool is_at_rest(const NodeState& state) {
@@ -193,15 +200,35 @@ void connection_ended(Self self, const caf::actor_addr& source) {
   search(self);
 }
 
+namespace {
+
+/// The job wants no other head.
+void let_it_wake(Self self, const std::string& why) {
+  auto& state = self->state;
+  const double patience_s = kAsleep * state.welcome->heartbeat_timeout_s;
+  state.lost_head.emplace();
+  state.lost_head->until = self->clock().now() + seconds(patience_s);
+  state.lost_head->why = why;
+  state.lost_head->is_asleep = true;
+  if (state.start.tell_of_loss)
+    state.start.tell_of_loss(
+        why + "; its nodes wait " + seconds_text(patience_s) + " for it to go on",
+        has_state(state) && is_first(state));
+}
+
+}  // namespace
+
 void head_lost(Self self, const std::string& why, bool is_gone) {
   auto& state = self->state;
-  if (!may_wait(state, is_gone))
+  const bool waits = may_wait(state, is_gone);
+  if (!waits && !may_wake(state, is_gone))
     return end_node(self,
                     {1, "node " + std::to_string(state.welcome->node.value) + " ends: " + why});
   if (state.lost_head) {
     state.lost_head->is_gone |= is_gone;
     return;
   }
+  if (!waits) return let_it_wake(self, why);
   const double timeout_s = state.resources->setup.job.cluster.head_timeout_s;
   state.lost_head.emplace();
   state.lost_head->until = self->clock().now() + seconds(timeout_s) + turn_of(state);
@@ -237,6 +264,11 @@ void head_found(Self self, const caf::strong_actor_ptr& found) {
 void watch_for_head(Self self) {
   auto& state = self->state;
   if (!state.lost_head || self->clock().now() <= state.lost_head->until) return;
+  const std::string text =
+      "node " + std::to_string(state.welcome->node.value) + " ends: " + state.lost_head->why;
+  if (state.lost_head->is_asleep)
+    return end_node(self, {1, text + ", and it did not go on within " +
+                                  seconds_text(kAsleep * state.welcome->heartbeat_timeout_s)});
   if (!state.lost_head->saves && state.start.save_as_head && has_state(state)) {
     state.lost_head->saves = true;
     state.lost_head->until += kSaveTime;
@@ -244,9 +276,8 @@ void watch_for_head(Self self) {
     return;
   }
   const double timeout_s = state.resources->setup.job.cluster.head_timeout_s;
-  end_node(self, {1, "node " + std::to_string(state.welcome->node.value) +
-                         " ends: " + state.lost_head->why + ", and no other head came within " +
-                         seconds_text(timeout_s) + " (cluster.head_timeout_s)"});
+  end_node(self, {1, text + ", and no other head came within " + seconds_text(timeout_s) +
+                         " (cluster.head_timeout_s)"});
 }
 
 bool counts(Self self) {

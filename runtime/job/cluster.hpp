@@ -39,8 +39,9 @@ struct Cluster {
   double heartbeat_interval_s = 0.5;    ///< Between two signs of life, of nodes and of the head.
   double heartbeat_timeout_s = 3;       ///< Silence after which a node, or the head, is lost.
   double head_timeout_s = 0;            ///< Nodes that lost the head keep their state so long for
-                                        ///< another one; 0: they end. Default 0, or 60 where nodes
-                                        ///< of other machines take part.
+                                        ///< another one; 0: they end, the head's own only after
+                                        ///< 20 heartbeat timeouts where it is silent, and there.
+                                        ///< Default 0, or 60 where nodes of other machines join.
   double stop_timeout_s = 10;           ///< From the word to end until nodes are ended by force.
   double drain_timeout_s = 120;         ///< From a signal to one node alone, which the head lets
                                         ///< leave, until it ends though it holds state still.

@@ -209,8 +209,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"cluster.heartbeat_interval_s", "Between two signs of life of a node, or of the head."},
     {"cluster.heartbeat_timeout_s", "Silence after which a node, or the head, counts as lost."},
     {"cluster.head_timeout_s",
-     "How long nodes whose head is lost keep their state for another one; 0: "
-     "not at all.",
+     "How long nodes whose head is lost keep their state for another one; 0: not at all, but its "
+     "own wait 20 times heartbeat_timeout_s for one that is only stopped (Ctrl-Z).",
      "60 where nodes of other machines take part, else 0"},
     {"cluster.stop_timeout_s", "From the word to end until processes are ended by force."},
     {"cluster.drain_timeout_s",

@@ -20,7 +20,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from whole_jobs import (END_WITHIN_S, JOB, ONE_PIPELINE, TWO_NODES, Hosts, children, expect, expect_end,
+from whole_jobs import (END_WITHIN_S, JOB, ONE_PIPELINE, TWO_NODES, Hosts, alive, children, expect, expect_end,
                         expect_none_left, finish, port_of, run_quietly, run_script)
 from dead_folder import dead_folder
 from free_port import free_port
@@ -56,17 +56,33 @@ def a_stopped_node_is_found_by_its_silence(bench):
     expect_none_left(pids)
 
 
-def a_stopped_head_is_found_by_its_silence(bench):
-    head = bench.start()
+def a_head_that_was_only_stopped_goes_on(bench):
+    """Ctrl-Z, and fg after longer than `cluster.heartbeat_timeout_s`."""
+    head = bench.start(steps=20)
+    bench.wait_for_steps(2)
+    pids = children(head.pid)
+    head.send_signal(signal.SIGSTOP)
+    time.sleep(6)
+    expect(all(alive(pid) for pid in pids), "nodes went with a head that is only stopped")
+    head.send_signal(signal.SIGCONT)
+    expect_end(head, 0, ["the supervisor was lost: nothing was heard from it for 3 s", "its nodes wait 60 s for it to go on"], within=120)
+    expect([line["step"] for line in bench.metrics()] == list(range(1, 21)), "a step stands twice, or not at all")
+    expect(not (bench.run_dir / "events.jsonl").exists(), "nobody was lost")
+
+
+def a_head_that_stays_stopped_is_left(bench):
+    head = bench.start("cluster.heartbeat_timeout_s=1")
     bench.wait_for_steps(2)
     pids = children(head.pid)
     head.send_signal(signal.SIGSTOP)
     begin = time.monotonic()
-    expect_none_left(pids)
-    print(f"  nodes ended {time.monotonic() - begin:.1f} s after the stop")
+    expect_none_left(pids, within=21 + END_WITHIN_S)
+    took = time.monotonic() - begin
+    print(f"  nodes ended {took:.1f} s after the stop")
+    expect(took > 20, "they did not wait")
     head.kill()
     _, _, err = finish(head, END_WITHIN_S)
-    expect("the supervisor was lost: nothing was heard from it for 3 s" in err, f"nodes must say why:\n{err[-800:]}")
+    expect("nothing was heard from it for 1 s" in err and "did not go on within 20 s" in err, f"nodes must say why:\n{err[-800:]}")
 
 
 def long_heartbeats_bear_a_long_silence(bench):
