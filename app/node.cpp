@@ -27,6 +27,7 @@
 #include "app/commands.hpp"
 #include "app/head_places.hpp"
 #include "app/keys.hpp"
+#include "app/node_end.hpp"
 #include "app/own_code.hpp"
 #include "app/signals.hpp"
 #include "app/spawn.hpp"
@@ -202,57 +203,6 @@ Result<SupervisorActor> look_for_job(caf::actor_system& system, const Options& o
   if (!key.ok()) return key.error();
   tell(options, "looking for the job at " + options.join);
   return find_supervisor(system, address.value(), key.value(), options.timeout_s);
-}
-
-/// What the job gives this node to end in, as its actor comes to know it.
-struct TimeToEnd {
-  std::atomic<double> stop_s = 2;  ///< While it opens its data nothing is there to save.
-  std::atomic<double> drain_s = 0;
-  std::atomic<bool> is_draining = false;     ///< The head lets it leave, after a signal.
-  std::atomic<bool> waits_for_head = false;  ///< It may outlive the process that started it.
-
-  std::chrono::milliseconds after_signal() const {
-    return std::chrono::ceil<std::chrono::milliseconds>(seconds(is_draining ? drain_s : stop_s));
-  }
-};
-
-struct Waited {
-  int signal = 0;        ///< The last one that came; 0: none.
-  bool is_late = false;  ///< Of one signal: the actor was not done when the time after it was over.
-};
-
-/// Waits until the node's actor is done. A signal ends it by way of the supervisor, so that all
-/// others hear why; a second one, or a supervisor that does not answer, ends the process at once.
-Waited wait_for_end(std::future<JobEnd>& ended, const NodeActor& node, const TimeToEnd& time) {
-  Waited waited;
-  int count = 0;
-  const int unheard = take_signals_until(
-      [&] {
-        if (time.waits_for_head) prctl(PR_SET_PDEATHSIG, 0);  // Of this thread, which asked for it.
-        return ended.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-      },
-      {},
-      [&] {
-        return EndLimits{time.after_signal(), std::chrono::milliseconds(0)};
-      },
-      [&](int seen) {
-        waited.signal = seen;
-        ++count;
-        caf::anon_send(node, stop_atom::value, static_cast<std::int32_t>(seen));
-      });
-  // After a second one nobody waits.
-  waited.is_late = unheard != 0 && count == 1;
-  return waited;
-}
-
-/// A node that was let go could not give its state away in time: also a local one says so, because
-/// the head sees a process that ends, and no reason.
-void say_stayed_too_long(NodeId node, double drain_s) {
-  std::cerr
-      << "troupe: " + name_of(node) + " was to leave, and holds state of the job still after " +
-             seconds_text(drain_s) +
-             " (cluster.drain_timeout_s): it ends, which the job takes for a loss; raise that "
-             "key where its machine stays longer\n";
 }
 
 /// Until the old head has gone and the next one listens it may take some tries.
