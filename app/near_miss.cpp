@@ -21,6 +21,24 @@ std::vector<std::string> commands_of(const CLI::App& parent) {
   return names;
 }
 
+/// What a command takes itself, before one of those below it: `RUN` of `troupe ctl`.
+std::vector<std::string> own_words_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  if (commands_of(command).empty()) return names;
+  for (const auto* option : command.get_options())
+    if (option->get_positional()) names.push_back(option->get_name(/*positional=*/true));
+  return names;
+}
+
+/// `did you mean `troupe ctl RUN drain`?`, or where the commands stand.
+std::string near_command(const CLI::App& parent, const std::string& path, const std::string& word) {
+  const auto near = nearest_word(word, commands_of(parent));
+  if (near.empty()) return "`" + path + " --help` lists the commands";
+  std::string words = path;
+  for (const auto& name : own_words_of(parent)) words += " " + name;
+  return "did you mean `" + words + " " + near + "`?";
+}
+
 /// Without dashes: `json`, `n`. Hidden ones are left out.
 std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> names;
@@ -108,25 +126,31 @@ Error unknown_command(const CLI::App& parent, const std::string& path, const std
   // Who names a job alone wants to train it.
   if (is_root && word.ends_with(".toml"))
     return usage_error(what, "did you mean `troupe train " + word + "`?");
-  const auto near = nearest_word(word, commands_of(parent));
-  return usage_error(what, near.empty() ? "`" + path + " --help` lists the commands"
-                                        : "did you mean `" + path + " " + near + "`?");
+  return usage_error(what, near_command(parent, path, word));
 }
 
 Error explain_refusal(const CLI::App& root, const std::vector<std::string>& words,
                       const std::string& what, bool is_value_wrong) {
   const CLI::App* command = &root;
   std::string path = "troupe";
-  std::size_t at = 0;
-  for (; at < words.size(); ++at) {
+  std::size_t at = 0, own = 0;
+  for (; at < words.size() && !is_flag(words[at]); ++at) {
+    if (own > 0) {  // Whatever it is called.
+      --own;
+      continue;
+    }
     const auto* next = find_command(*command, words[at]);
     if (next == nullptr) break;
     command = next;
     path += " " + words[at];
+    own = own_words_of(*command).size();
   }
   const bool has_commands = !commands_of(*command).empty();
   if (has_commands && at < words.size() && !is_flag(words[at]))
     return unknown_command(*command, path, words[at]);
+  // The last one may be meant for a command whose own words are missing.
+  if (has_commands && at == words.size() && own == 0 && !own_words_of(*command).empty())
+    return usage_error(what, near_command(*command, path, words.back()));
   for (; !is_value_wrong && at < words.size() && words[at] != "--"; ++at)
     if (is_flag(words[at]) && !is_known_flag(*command, words[at]))
       return unknown_flag(*command, path, words, at);

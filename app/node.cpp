@@ -212,7 +212,9 @@ constexpr std::chrono::milliseconds kBeforeNext{300};
 /// terminal with the head, which says what it told its nodes.
 void say_how(const JobEnd& how, const NodeResources& resources, const Options& options) {
   const NodeId node = resources.node;
-  if (how.exit_code == 0) tell(options, name_of(node) + ": the job is done");
+  if (how.exit_code == 0)
+    return tell(options,
+                name_of(node) + ": " + (how.message.empty() ? "the job is done" : how.message));
   if (!how.was_told && !how.message.empty()) std::cerr << "troupe: " + how.message + "\n";
   if (how.was_told && !how.message.empty() && options.parent == 0) {
     const bool is_saved = how.exit_code == kResumable && how.again == 0;

@@ -201,7 +201,7 @@ using NodeActor = caf::typed_actor<
     // Write this node's share of a checkpoint; a SaveReport per device goes to the supervisor.
     caf::reacts_to<SaveOrder>,
     // End: no more messages will come. The text says why, empty after a finished job; then the exit
-    // code.
+    // code, 0 also for one that has left a job that goes on.
     caf::reacts_to<stop_atom, std::string, std::int32_t>,
     // It was welcomed, but has not what the job needs: end with this reason, as with one of its
     // own.

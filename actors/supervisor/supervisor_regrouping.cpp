@@ -313,7 +313,9 @@ void let_go_of_node(Self self, NodeId id, const std::string& why) {
   auto& state = self->state;
   if (const auto& handle = state.links[id.index()].handle)
     self->send(caf::actor_cast<NodeActor>(handle), stop_atom::value,
-               why.empty() ? "" : "the job goes on without this node: " + why, why.empty() ? 0 : 1);
+               why.empty() ? "it has left the job, which goes on"
+                           : "the job goes on without this node: " + why,
+               why.empty() ? 0 : 1);
   state.resources->transport->disconnect(id.value, {Errc::transport_failed, why, {}, {}});
   std::erase_if(state.configuration.nodes,
                 [id](const NodeReady& ready) { return ready.node == id; });

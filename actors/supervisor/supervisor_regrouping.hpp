@@ -57,7 +57,7 @@ void tell_of_change(SupervisorSelf self);
 void replayed(SupervisorSelf self, const observe::StepMetrics& step);
 
 /// What is left to do of a node that the job has lost or let go: where it is still there it is told
-/// why, or nothing where all is well; its connection and its devices are forgotten.
+/// why, or, without a reason, that it has left; its connection and its devices are forgotten.
 void let_go_of_node(SupervisorSelf self, NodeId node, const std::string& why);
 
 /// The same of a node that belongs to the job until now.

@@ -359,6 +359,19 @@ def a_node_that_is_told_to_end_leaves_and_the_job_goes_on(bench):
         nodes[0].communicate()
 
 
+def a_node_that_the_owner_drains_says_that_it_has_left(bench):
+    head, nodes = running_by_hand(bench)
+    done = subprocess.run([str(bench.binary), "ctl", str(bench.run_dir), "drain", "1"], capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 0, f"exit {done.returncode}\n{done.stdout}{done.stderr}")
+    _, out, err = finish(nodes[1], 30)
+    expect(nodes[1].returncode == 0 and "node 1: it has left the job, which goes on" in out and "the job is done" not in out,
+           f"exit {nodes[1].returncode}\n{out[-800:]}{err[-800:]}")
+    bench.wait_for_steps(len(bench.metrics()) + 2)
+    head.send_signal(signal.SIGTERM)
+    expect_end(head, 75, ["stopped by SIGTERM", "is saved"])
+    nodes[0].communicate()
+
+
 def nodes_that_are_told_to_end_together_end_the_job(bench):
     head, nodes = running_by_hand(bench)
     for node in nodes:

@@ -185,7 +185,8 @@ TEST_CASE("a node that is drained gives its state away and ends well", "[actors]
   }
   CHECK(head.seen[3].stops.empty());
   members.bring_up(2, {0, 1, 2, 3});
-  CHECK((head.seen[3].stops == std::vector<std::string>{""}));
+  CHECK((head.seen[3].stops == std::vector<std::string>{"it has left the job, which goes on"}));
+  CHECK(head.seen[3].exit_codes.back() == 0);
   CHECK(head.recorder.steps.size() == 1);  // No step is lost.
   CHECK(head.scheduler.next.back() == 1);
   head.plan(1);
@@ -224,7 +225,8 @@ TEST_CASE("a node that slows down is named, and leaves where the job says so",
   if (!drains) return;
   CHECK_FALSE(head.seen[0].configurations[1].plan.nodes().contains(NodeId{3}));
   members.bring_up(2, {0, 1, 2, 3});
-  CHECK((head.seen[3].stops == std::vector<std::string>{""}));
+  CHECK((head.seen[3].stops == std::vector<std::string>{"it has left the job, which goes on"}));
+  CHECK(head.seen[3].exit_codes.back() == 0);
 }
 
 TEST_CASE("a node that dies while it is drained is lost", "[actors][members]") {
