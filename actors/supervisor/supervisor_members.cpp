@@ -239,6 +239,29 @@ void node_told_to_end(Self self, NodeId node, const std::string& why) {
     self->delayed_send(self, kToldTogether, leave_atom::value);
 }
 
+namespace {
+
+/// Whether the others hold all that this node does, and could do its work.
+bool can_do_without(const SupervisorState& state, NodeId node) {
+  Regrouping trial;
+  trial.left = state.job.left_without(node);
+  auto others = state.job.members.staying();
+  others.erase(node);
+  return plan_regrouping(state, others, trial).ok();
+}
+
+/// No step follows in which another node could do its work: it has the time that one has to leave.
+void leave_with_the_job(Self self, NodeId node, const std::string& why) {
+  auto& state = self->state;
+  send_to_node(self, node, leave_atom::value, why);
+  state.resources->logger.info(
+      describe(state.job.members, node) + " was " + why +
+      "; the job is all but done, and the node leaves with it" +
+      (can_do_without(state, node) ? "" : ": until then it cannot be done without"));
+}
+
+}  // namespace
+
 void settle_told_nodes(Self self) {
   auto& state = self->state;
   const ToldToEnd told = state.job.members.settle_told();
@@ -257,8 +280,7 @@ void settle_told_nodes(Self self) {
       continue;
     }
     if (state.job.loop.is_last_planned() || state.job.phase() == Phase::collecting) {
-      state.resources->logger.info(describe(state.job.members, node) + " was " + why +
-                                   "; the job is all but done, and can bear its loss");
+      leave_with_the_job(self, node, why);
       continue;
     }
     if (!drain(self, node, why, true).ok()) return stop_all(node, why);

@@ -1,6 +1,9 @@
 // What a signal to nodes' processes means to their job.
 
 #include "actors/supervisor/supervisor_members.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+
 #include "tests/actors/members_fixture.hpp"
 
 namespace troupe::actors {
@@ -89,16 +92,32 @@ TEST_CASE("a signal to a node of the head's own before the job begins ends it",
   CHECK(says(head.ended->message, "stopped by SIGTERM at node 1 (host1, pid 101)"));
 }
 
-TEST_CASE("a signal to one node at the end of a job is left to itself", "[actors][members]") {
-  Head head(1);
-  head.start_training();
+TEST_CASE("a signal to one node at the end of a job lets it leave with the job",
+          "[actors][members]") {
+  const bool is_needed = GENERATE(false, true);
+  using Edit = std::function<void(job::Job&)>;
+  Members members(is_needed ? Edit(one_pipeline) : Edit(), 1);
+  Head& head = members.head;
+  head.recorder.busy = true;
   head.plan(0);
+  const bool is_offered = GENERATE(false, true);
+  const auto finish = [&] {
+    members.run_step(1, 1);
+    for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
+  };
+  if (is_offered) finish();
   signal(head, 1);
   head.pass(600ms, {0, 1, 2, 3});
   CHECK(head.seen[0].stops.empty());
-  head.run_step(1);
-  CHECK(head.recorder.steps.size() == 1);
-  CHECK(head.seen[0].collections.size() == 1);
+  CHECK((head.seen[1].leaves == std::vector<std::string>{"stopped by SIGTERM"}));
+  CHECK(says(members.log(), "the job is all but done, and the node leaves with it"));
+  CHECK(says(members.log(), "until then it cannot be done without") == is_needed);
+  if (!is_offered) finish();
+  REQUIRE(head.recorder.collections.size() == 1);
+  caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});  // All have come.
+  head.leave({0, 1, 2, 3});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 0);
 }
 
 }  // namespace
