@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 #include "transport/registry.hpp"
 
 namespace troupe::app {
@@ -45,6 +46,10 @@ void on_terminate() {
   std::string what = "no exception is there";
   try {
     if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
+  } catch (const UserFault& fault) {
+    write_all("troupe: process " + std::to_string(getpid()) + " ends: " + first_line(fault.what()) +
+              "\n  fix: " + fault.error().fix + "\n");
+    std::abort();
   } catch (const std::exception& error) {
     what = error.what();
   } catch (...) {

@@ -15,6 +15,7 @@
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::app {
 
@@ -90,6 +91,8 @@ int run_program(int count, char** words, const std::function<Status()>& register
   try {
     const Status registered = register_own ? register_own() : Done{};
     return registered.ok() ? app::run(count, words) : app::report(registered.error());
+  } catch (const UserFault& fault) {
+    return app::report(fault.error());
   } catch (const std::exception& e) {
     return app::report({Errc::internal, std::string("defect: ") + e.what(), "troupe",
                         "please report it with the command line"});

@@ -7,6 +7,7 @@
 #include "models/family/registry.hpp"
 #include "models/initial_value.hpp"
 #include "models/recomputed_layer.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/recomputation.hpp"
 
 namespace troupe::models {
@@ -28,6 +29,14 @@ Parameter make_parameter(const ParameterSpec& spec, double deviation, const Laye
   return {spec.name, std::move(value), spec.tied_use};
 }
 
+std::unique_ptr<Layer> made(const ModuleConfig& module, int index,
+                            std::vector<Parameter> parameters) {
+  const auto& make = checked_family(module).make;
+  if (!make) return make_built_in(module, index, std::move(parameters));
+  const plugins::CallingUser call("`make` of family '" + module.family + "'");
+  return make(module, index, std::move(parameters));
+}
+
 }  // namespace
 
 Layer::~Layer() = default;
@@ -44,13 +53,17 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                      std::to_string(layers.size() - 1) + ", there is no layer " +
                      std::to_string(layer_index),
                  "modules." + module.name, "choose a layer it has"};
+  const auto cannot_make = [&](const std::string& why) {
+    return config_error(module, "family",
+                        "family '" + module.family + "' cannot make layer " +
+                            std::to_string(layer_index) + ": " + why,
+                        "correct its `make`");
+  };
   try {
     std::vector<Parameter> parameters;
     for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters)
       parameters.push_back(make_parameter(spec, module.initializer_range, options));
-    const auto& make = checked_family(module).make;
-    auto layer = make ? make(module, layer_index, std::move(parameters))
-                      : make_built_in(module, layer_index, std::move(parameters));
+    auto layer = made(module, layer_index, std::move(parameters));
     if (layer != nullptr && options.recompute && is_recomputed(layer_index, layers.size()))
       return recomputed(std::move(layer));
     if (layer != nullptr) return layer;
@@ -64,10 +77,9 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                      " cannot be made: " + error.what_without_backtrace(),
                  "modules." + module.name, "use a smaller model or another device"};
   } catch (const std::exception& error) {  // Of a family that was added.
-    return config_error(module, "family",
-                        "family '" + module.family + "' cannot make layer " +
-                            std::to_string(layer_index) + ": " + error.what(),
-                        "correct its `make`");
+    return cannot_make(error.what());
+  } catch (...) {
+    return cannot_make("it throws no std::exception");
   }
 }
 

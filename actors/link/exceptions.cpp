@@ -4,6 +4,7 @@
 
 #include "engine/execution/executor.hpp"
 #include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::actors {
 
@@ -16,6 +17,8 @@ Error describe_exception(const std::string& who, const std::exception_ptr& excep
     std::rethrow_exception(exception);
   } catch (const std::bad_alloc&) {
     return error("out of memory", engine::kMemoryFix);
+  } catch (const UserFault& fault) {
+    return error(fault.what(), fault.error().fix);
   } catch (const std::exception& what) {
     return error(what.what(), report);
   } catch (...) {

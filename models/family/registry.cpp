@@ -1,12 +1,13 @@
 #include "models/family/registry.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <set>
 
 #include "models/family/built_in.hpp"
+#include "models/family/guarded_family.hpp"
 #include "models/family/widths.hpp"
 #include "runtime/vocabulary/named_list.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::models {
 
@@ -98,21 +99,19 @@ std::string media_contradiction(const Family& family, const FamilyConfig& config
 }
 
 /// The family's description of a module, where its other answers agree with it; else what they say
-/// against each other. Code of the user's may throw.
+/// against each other, or the words of one that throws. The message names the family.
 Result<ModuleDescription> agreed_description(const Family& family, const ModuleConfig& module,
                                              const Widths& widths) {
-  const auto refuse = [](std::string fault) {
-    return Error{Errc::invalid_argument, std::move(fault), {}, {}};
-  };
+  const auto refuse = [&](const std::string& fault) { return refused(family, fault, {}); };
   try {
     if (auto fault = media_contradiction(family, module.config); !fault.empty())
-      return refuse(std::move(fault));
+      return refuse(fault);
     auto description = family.describe(module, widths);
     if (auto fault = contradiction(family, module, widths, description); !fault.empty())
-      return refuse(std::move(fault));
+      return refuse(fault);
     return description;
-  } catch (const std::exception& fault) {
-    return refuse(std::string("it throws: ") + fault.what());
+  } catch (const UserFault& fault) {
+    return fault.error();
   }
 }
 
@@ -125,7 +124,7 @@ Status check_answers(const Family& family) {
     return refused(family, "its defaults are refused: " + problems.front().message,
                    "correct `defaults` or `problems`");
   if (const auto agreed = agreed_description(family, module, {64, 128}); !agreed.ok())
-    return refused(family, agreed.error().message, "let its answers agree");
+    return Error{agreed.error().code, agreed.error().message, {}, "let its answers agree"};
   return Done{};
 }
 
@@ -136,7 +135,12 @@ Status register_family(Family family) {
     return refused(family, "no name for a job file", "use small letters, digits, `-` and `_`");
   if (const auto* member = missing_member(family))
     return refused(family, std::string("`") + member + "` is not set", "set it");
-  if (auto checked = check_answers(family); !checked.ok()) return checked;
+  family = guarded(std::move(family));
+  try {
+    if (auto checked = check_answers(family); !checked.ok()) return checked;
+  } catch (const UserFault& fault) {
+    return fault.error();
+  }
   const auto name = family.name;
   if (!registry().add(std::move(family)))
     return Error{Errc::invalid_argument,
@@ -198,7 +202,7 @@ Result<ModuleDescription> describe_module(const ModuleConfig& module,
                         "set `next` of the encoder before it to this module, or give the widths");
   auto agreed = agreed_description(*family.value(), module, widths);
   if (agreed.ok()) return agreed;
-  return config_error(module, "family", "family '" + module.family + "': " + agreed.error().message,
+  return config_error(module, "family", agreed.error().message,
                       "correct the family for this configuration");
 }
 

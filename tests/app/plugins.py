@@ -46,6 +46,31 @@ def ran(command, **options):
     return done.stdout
 
 
+# A projector that is at a loss when it has read some of its configurations.
+OWN = r"""
+#include "models/family/registry.hpp"
+#include "models/plugin.hpp"
+#include "runtime/plugins/entry_point.hpp"
+using namespace troupe;
+using namespace troupe::models;
+
+Status register_all() {
+  Family family = *find_family("mlp");
+  family.name = "own";
+  family.fields = [of = family.fields](ConfigFields& v, FamilyConfig& config) {
+    bool at_a_loss = false;
+    v.flag("at_a_loss", at_a_loss);
+    of(v, config);
+    if (at_a_loss) throw 42;
+  };
+  family.make = [](const ModuleConfig&, int, std::vector<Parameter>) { return std::unique_ptr<Layer>(); };
+  return register_family(std::move(family));
+}
+
+TROUPE_PLUGIN(register_all)
+"""
+
+
 class Bench:
     example, library_name, replicas = EXAMPLE, "resampler.so", THREE_TO_TWO
     deferral = ["balancer.policy=deferral"]
@@ -296,6 +321,13 @@ def a_node_with_another_build_of_it_is_refused(bench):
     expect(not read_lines_so_far(bench.folder / "other-build" / "metrics.jsonl"), "a step was trained")
 
 
+def a_family_that_throws_is_told_by_its_name(bench):
+    said = bench.said("validate", *bench.words(bench.built_beside(OWN)), 'modules.vision_projector.family="own"',
+                      "modules.vision_projector.config.at_a_loss=true")
+    expect("`fields` of family 'own' throws no std::exception" in said and "fix: correct the plug-in" in said, said)
+    expect("defect" not in said, said)
+
+
 def two_plugins_of_one_name_are_refused(bench):
     twin = bench.folder / "twin.so"
     shutil.copy(bench.library, twin)
@@ -323,7 +355,8 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
-         what_is_no_plugin_is_refused_with_the_fix, two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
+         what_is_no_plugin_is_refused_with_the_fix, a_family_that_throws_is_told_by_its_name,
+         two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
 
 def main(make_bench, cases, binary, *wanted):

@@ -291,7 +291,7 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
                  throw std::runtime_error("no idea");
                };
              }),
-             ContainsSubstring("it throws: no idea"));
+             ContainsSubstring("`works` of family 'faulty-8' throws: no idea"));
 }
 
 TEST_CASE("a layer that a family does not make is an error", "[models][errors]") {
@@ -313,6 +313,11 @@ TEST_CASE("a layer that a family does not make is an error", "[models][errors]")
                     throw std::runtime_error("no idea");
                   }),
              ContainsSubstring("cannot make layer 0: no idea"));
+  CHECK_THAT(made("makes-numbers",
+                  [](const ModuleConfig&, int, std::vector<Parameter>) -> std::unique_ptr<Layer> {
+                    throw 42;
+                  }),
+             ContainsSubstring("cannot make layer 0: it throws no std::exception"));
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ ALLOWED = {
     PLUGINS: [VOCABULARY, FILES],
     POLICIES: [VOCABULARY, PLUGINS, *with_rooms("balancer")],  # The built-in ones stand there.
     SCHEDULES: [VOCABULARY, PLUGINS, "scheduler/iteration"],
-    FAMILY: [VOCABULARY, *FAMILIES],  # Its table names all.
+    FAMILY: [VOCABULARY, PLUGINS, *FAMILIES],  # Its table names all.
     **{folder: [VOCABULARY, "kernels", "models", FAMILY] for folder in FAMILIES},
     FORMATS: [VOCABULARY, PLUGINS],
     OBSERVERS: [VOCABULARY],

@@ -1,0 +1,115 @@
+#include "models/family/guarded_family.hpp"
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/built_on.hpp"
+#include "models/factory.hpp"
+#include "models/family/registry.hpp"
+#include "models/mlp/family.hpp"
+#include "runtime/plugins/user_calls.hpp"
+#include "runtime/vocabulary/user_code.hpp"
+#include "tests/torch_catch.hpp"
+
+namespace troupe::models {
+namespace {
+
+/// A projector whose every function begins with `begin`.
+Family beginning(const std::string& name, const std::function<void()>& begin) {
+  Family family = built_on(mlp(), name);
+  const auto first =
+      [begin]<class Answer, class... Arguments>(std::function<Answer(Arguments...)>& member) {
+        member = [begin, of = std::move(member)](Arguments... arguments) -> Answer {
+          begin();
+          return of(std::forward<Arguments>(arguments)...);
+        };
+      };
+  family.problems = [](const FamilyConfig&) { return std::vector<ConfigProblem>{}; };
+  family.media = [](const FamilyConfig&) { return MediaInput{}; };
+  first(family.fields);
+  first(family.sizes);
+  first(family.problems);
+  first(family.describe);
+  first(family.works);
+  first(family.media);
+  first(family.make);
+  return family;
+}
+
+ModuleConfig module_of(const std::string& family) {
+  return {"m", ModuleKind::projector, family, "", false, {}, 0.02, ProjectorConfig{4, 4, 4}};
+}
+
+struct NoFields final : ConfigFields {
+  void flag(const char*, bool&) override {}
+  void integer(const char*, std::int32_t&, std::int64_t, std::int64_t) override {}
+  void number(const char*, double&, double, double) override {}
+  void word(const char*, std::string&, const std::vector<std::string>&) override {}
+};
+
+/// What each function but `make` throws, by the name of the function.
+std::vector<std::pair<std::string, std::string>> thrown_by(const Family& family) {
+  const auto module = module_of(family.name);
+  std::vector<std::pair<std::string, std::string>> thrown;
+  const auto note = [&](const char* member, const auto& ask) {
+    try {
+      ask();
+      thrown.emplace_back(member, "nothing");
+    } catch (const UserFault& fault) {
+      CHECK(fault.error().code == Errc::invalid_argument);
+      thrown.emplace_back(member, fault.error().message);
+    }
+  };
+  NoFields visitor;
+  FamilyConfig config = module.config;
+  note("fields", [&] { family.fields(visitor, config); });
+  note("sizes", [&] { static_cast<void>(family.sizes(config)); });
+  note("problems", [&] { static_cast<void>(family.problems(config)); });
+  note("describe", [&] { static_cast<void>(family.describe(module, {})); });
+  note("works", [&] { static_cast<void>(family.works(module, {})); });
+  note("media", [&] { static_cast<void>(family.media(config)); });
+  return thrown;
+}
+
+TEST_CASE("what a family throws is told by function and family", "[models][errors]") {
+  const auto thrower = guarded(beginning("thrower", [] { throw std::runtime_error("no idea"); }));
+  for (const auto& [member, words] : thrown_by(thrower))
+    CHECK(words == "`" + member + "` of family 'thrower' throws: no idea");
+  const auto number = guarded(beginning("number", [] { throw 42; }));
+  for (const auto& [member, words] : thrown_by(number))
+    CHECK(words == "`" + member + "` of family 'number' throws no std::exception");
+  // The one that it is built on is to blame.
+  const auto above = guarded(built_on(thrower, "above"));
+  CHECK(thrown_by(above)[1].second == "`sizes` of family 'thrower' throws: no idea");
+  for (const auto& [member, words] : thrown_by(guarded(beginning("fine", [] {}))))
+    CHECK(words == "nothing");
+}
+
+TEST_CASE("a family that throws is refused when it is registered", "[models][errors]") {
+  const auto refused = register_family(beginning("added-thrower", [] { throw 42; }));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message == "`fields` of family 'added-thrower' throws no std::exception");
+  CHECK_FALSE(refused.error().fix.empty());
+  CHECK(find_family("added-thrower") == nullptr);
+}
+
+TEST_CASE("a family can be named while it answers", "[models]") {
+  static std::string function;  // The family stays.
+  const auto note = [] {
+    const auto call = plugins::oldest_user_call();
+    function = call ? call->function : "nobody's";
+  };
+  REQUIRE(register_family(beginning("added-slow", note)).ok());
+  static_cast<void>(find_family("added-slow")->sizes(ProjectorConfig{}));
+  CHECK(function == "`sizes` of family 'added-slow'");
+  const auto module = module_of("added-slow");
+  REQUIRE(make_layer(module, {module}, 0, {}).ok());
+  CHECK(function == "`make` of family 'added-slow'");
+  CHECK_FALSE(plugins::oldest_user_call());
+}
+
+}  // namespace
+}  // namespace troupe::models
