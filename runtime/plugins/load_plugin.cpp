@@ -1,8 +1,11 @@
 #include "runtime/plugins/load_plugin.hpp"
 
+#include <cxxabi.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -32,21 +35,35 @@ const std::string kInterface = TROUPE_INTERFACE ", by " __VERSION__;
 const std::string kRebuild =
     "build the plug-in anew against the headers that are installed with this program";
 
-/// Names this program lacks mean that the plug-in was made for another one.
+/// `troupe::f(int)` of `_ZN6troupe1fEi`; what is no such name stays as it is.
+std::string readable(const std::string& symbol) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
+  return name == nullptr ? symbol : std::string(name.get());
+}
+
+/// Names this program lacks mean that the plug-in was made for another one, or calls what is none
+/// of the interface.
 Status not_loaded(const fs::path& library) {
   const char* told = dlerror();
   const std::string reason = told == nullptr ? "for no told reason" : told;
-  if (reason.find("undefined symbol") != std::string::npos)
-    return refused(Errc::unavailable, library, "was built for another program: " + reason,
-                   kRebuild);
+  const std::string missing = "undefined symbol: ";
+  if (const auto at = reason.find(missing); at != std::string::npos) {
+    const auto begin = at + missing.size();
+    const auto symbol = reason.substr(begin, reason.find_first_of(", ", begin) - begin);
+    return refused(Errc::unavailable, library,
+                   "needs " + readable(symbol) + ", which this program does not have",
+                   kRebuild + "; call only what they declare, and link what has the rest");
+  }
   return refused(Errc::invalid_argument, library, "cannot be loaded: " + reason,
                  "name a shared library (.so) for this machine");
 }
 
 Status load(const fs::path& path) {
-  // Names of functions are looked up when they are first called: what it was built for can be asked
-  // before one that is not there ends the process.
-  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  // All names are looked up now: one that is not there would end the process in the middle of a
+  // job, where it is first called.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return not_loaded(path);
   const auto interface = find_symbol<AskInterface>(library, "troupe_plugin_interface");
   const auto registration = find_symbol<AskRegistration>(library, "troupe_plugin_register");

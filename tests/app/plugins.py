@@ -280,6 +280,13 @@ def what_is_no_plugin_is_refused_with_the_fix(bench):
     said = bench.said("validate", *bench.words(other))
     expect("Troupe of yesterday" in said and "build the plug-in anew" in said, said)
     expect("is no family" not in said, f"a second complaint, which only misleads:\n{said}")
+    source.write_text('namespace nobody { void hears(int); }\n'
+                      'extern "C" const char* troupe_plugin_interface() { return "Troupe of yesterday"; }\n'
+                      'extern "C" void troupe_plugin_register(void*) { nobody::hears(1); }\n')
+    calls = bench.folder / "calls.so"
+    ran(["c++", "-shared", "-fPIC", "-o", calls, source])
+    said = bench.said("validate", *bench.words(calls))
+    expect("needs nobody::hears(int), which this program does not have" in said and "build the plug-in anew" in said, said)
 
 
 def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
