@@ -1,5 +1,6 @@
 // What is told of work that failed, or that does not return: where it was and of which samples.
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,19 +18,25 @@ constexpr std::size_t kNamedSamplesMax = 3;
 
 constexpr const char* kNeverReturns = "the work does not return";
 
-/// Whether an action is work of a stage on a part.
-bool has_part(const Action* action) {
-  return action != nullptr && action->microbatch.valid() && action->stage.valid();
+/// The part of a stage that an action works on, or whose rows it moves; none: of no one part.
+std::optional<MessageEnd> place_of(const Action* action, const IterationPlan& iteration) {
+  if (action == nullptr || !action->stage.valid()) return std::nullopt;
+  if (action->microbatch.valid())
+    return MessageEnd{action->stage, action->microbatch, action->part};
+  if (!action->message.valid()) return std::nullopt;
+  const Message& message = iteration.at(action->message);
+  return message.source.stage == action->stage ? message.source : message.destination;
 }
 
 }  // namespace
 
-/// The samples that an action works on; none: it is work for no one part.
+/// The samples of the part that an action works on; none: it is work for no one part.
 std::vector<std::string> Executor::ids_of(const Action* action) const {
   std::vector<std::string> ids;
-  if (!has_part(action)) return ids;
+  const auto place = place_of(action, *iteration_);
+  if (!place) return ids;
   for (const std::int32_t unit :
-       samples_of(plan_, *iteration_, action->stage, action->microbatch, action->part))
+       samples_of(plan_, *iteration_, place->stage, place->microbatch, place->part))
     ids.push_back(iteration_->sample(unit).id);
   return ids;
 }
@@ -43,16 +50,17 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
   std::string message = first_line(thrown) + ", in step " + std::to_string(iteration_->step) +
                         " on device " + std::to_string(options_.device.index());
   if (action != nullptr) message += ", " + std::string(to_string(action->kind));
-  if (!has_part(action)) return {Errc::internal, message, {}, std::move(fix)};
+  const auto place = place_of(action, *iteration_);
+  if (!place) return {Errc::internal, message, {}, std::move(fix)};
   std::vector<std::string> layers, samples;
-  for (const LayerRun& run : plan_.at(action->stage).runs)
+  for (const LayerRun& run : plan_.at(place->stage).runs)
     layers.push_back(plan_.model.at(run.module).name + " layers " +
                      std::to_string(run.layers.begin) + " to " +
                      std::to_string(run.layers.end - 1));
   for (const std::string& id : ids_of(action)) samples.push_back("'" + id + "'");
-  message += " of stage " + std::to_string(action->stage.index()) + " (" + joined(layers) + ")" +
+  message += " of stage " + std::to_string(place->stage.index()) + " (" + joined(layers) + ")" +
              (samples.empty() ? "" : " for samples " + joined_up_to(kNamedSamplesMax, samples)) +
-             " of microbatch " + std::to_string(action->microbatch.index());
+             " of microbatch " + std::to_string(place->microbatch.index());
   return {Errc::internal, message, {}, std::move(fix)};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/execution/content_packing.hpp"
 #include "engine/execution/executor.hpp"
@@ -16,6 +17,24 @@
 namespace troupe::engine {
 
 using transport::TagKind;
+
+namespace {
+
+/// What a stage has for a message, where the plan promises the other end something else; empty: all
+/// well. Whoever receives posts a buffer of the promised size.
+std::string misfit(const at::Tensor& given, const Message& message, const std::string& module,
+                   bool gradient) {
+  const std::vector<std::int64_t> wanted{message.rows, message.width};
+  if (given.defined() && given.sizes() == at::IntArrayRef(wanted)) return {};
+  const std::string what =
+      (gradient ? "the gradient of the rows of '" : "the tensor with the rows of '") + module +
+      "' ";
+  if (!given.defined()) return what + "is not there";
+  return what + "has the shape " + shape_text(given) + " instead of " +
+         std::to_string(message.rows) + " x " + std::to_string(message.width);
+}
+
+}  // namespace
 
 bool Executor::wants(ModuleId module, observers::Kind kind) const {
   return options_.audience->wants(iteration_->step, plan_.model.at(module).name, kind);
@@ -188,9 +207,16 @@ Executor::Work Executor::send(const Action& action) {
       message.rows * message.width * static_cast<std::int64_t>(c10::elementSize(row_dtype()));
   auto place = is_here(to) && !relay.valid() ? mailbox_.put(key, Bytes{bytes}) : nullptr;
   const transport::Peer next = relay.valid() ? peer(relay) : peer(to);
-  return [=, this, id = action.message](Outcome& outcome) -> Status {
+  return [=, this, &action](Outcome& outcome) -> Status {
+    const MessageId id = action.message;
     auto tensor = gradient ? stage(from).gradient_for(id) : stage(from).rows_for(id);
     if (!tensor.ok()) return std::move(tensor).error();
+    const Message& planned = iteration_->at(id);
+    const auto& module = plan_.model.at(planned.module).name;
+    if (auto fault = misfit(tensor.value(), planned, module, gradient); !fault.empty()) {
+      outcome.thrown = fault;
+      return describe(&action, fault);
+    }
     if (place == nullptr) return give({{key, next, std::move(tensor).value()}}, outcome);
     *place = std::move(tensor).value();
     return Done{};

@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <string>
 
 #include "models/text_batch.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
@@ -116,6 +117,12 @@ const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample)
   for (const auto& span : spans)
     if (span.sample == sample) return &span;
   return nullptr;
+}
+
+std::string shape_text(const at::Tensor& tensor) {
+  std::string text;
+  for (const auto size : tensor.sizes()) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text.empty() ? "of one number" : text;
 }
 
 at::Tensor take_rows(const at::Tensor& whole, const std::vector<RowSpan>& spans,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "models/layer.hpp"
@@ -46,6 +47,9 @@ bool covers(const std::vector<RowSpan>& spans, const std::vector<std::int32_t>& 
 
 /// The span of a sample, or nullptr.
 const RowSpan* find_span(const std::vector<RowSpan>& spans, std::int32_t sample);
+
+/// `4 x 96`, of an error's message. REQUIRES: the tensor is defined.
+std::string shape_text(const at::Tensor& tensor);
 
 /// The rows of `samples` out of a tensor whose rows are as in `spans`, contiguous: the tensor
 /// itself where they are all of it, in its order.

@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/state_store.hpp"
 #include "models/factory.hpp"
+#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::engine {
 
 namespace {
+
+/// So many samples of a part are named where it has other rows.
+constexpr std::size_t kNamedSamplesMax = 3;
 
 /// What there is of a part in these lists.
 const std::vector<MessageId>& found(const std::map<PartKey, std::vector<MessageId>>& lists,
@@ -159,14 +164,34 @@ std::vector<RowSpan> StageLayers::output_spans(std::size_t run, PartKey part) co
                    units_of(part));
 }
 
+Status StageLayers::check_output(std::size_t run, PartKey part, const at::Tensor& output) const {
+  const std::int64_t rows = row_count(output_spans(run, part));
+  if (output.dim() == 2 && output.size(0) == rows) return Done{};
+  const LayerRun& range = runs_[run].range;
+  std::vector<std::string> samples;
+  for (const std::int32_t unit : units_of(part))
+    samples.push_back("'" + iteration_->sample(unit).id + "'");
+  return Error{Errc::internal,
+               plan_->model.at(range.module).name + " layers " +
+                   std::to_string(range.layers.begin) + " to " +
+                   std::to_string(range.layers.end - 1) + " make rows of the shape " +
+                   shape_text(output) + " for samples " + joined_up_to(kNamedSamplesMax, samples) +
+                   " of microbatch " + std::to_string(part.microbatch.index()) + ", which have " +
+                   std::to_string(rows) + " rows there",
+               {},
+               "correct the family, or what it says of its media, so that layers make the rows "
+               "that it says"};
+}
+
 Result<at::Tensor> StageLayers::rows_of(MessageId id,
                                         const std::vector<at::Tensor>& outputs) const {
   const Message& message = iteration_->at(id);
   const std::size_t run = maker_of(message);
   if (run >= outputs.size() || !outputs[run].defined())
     return Error{Errc::internal, "send of rows that were not computed", {}, {}};
-  return take_rows(outputs[run].detach(), output_spans(run, part_of(message.source)),
-                   message.samples);
+  const PartKey part = part_of(message.source);
+  if (auto fine = check_output(run, part, outputs[run]); !fine.ok()) return fine.error();
+  return take_rows(outputs[run].detach(), output_spans(run, part), message.samples);
 }
 
 at::Tensor StageLayers::output_gradient(std::size_t run, PartKey part, const at::Tensor& output,

@@ -67,8 +67,11 @@ class StageLayers {
   Result<at::Tensor> input_rows(std::size_t run, PartKey part,
                                 const std::vector<at::Tensor>& outputs,
                                 const std::map<MessageId, at::Tensor>& arrived) const;
+  /// Whether a run that hands rows on has made those that the samples of a part have.
+  /// Errors: internal: it has made others. Names the layers, the samples and both counts.
+  Status check_output(std::size_t run, PartKey part, const at::Tensor& output) const;
   /// The rows of a message that begins here, contiguous, out of the outputs of all runs for its
-  /// part. Errors: internal: they were not computed.
+  /// part. Errors: internal: they were not computed; as `check_output`.
   Result<at::Tensor> rows_of(MessageId message, const std::vector<at::Tensor>& outputs) const;
   /// The gradient of a run's output for a part, put together from those of the messages that took
   /// rows of it, of which `gradients` has all; undefined: none of them did.
