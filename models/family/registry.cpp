@@ -1,6 +1,7 @@
 #include "models/family/registry.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "models/family/built_in.hpp"
@@ -50,6 +51,28 @@ const char* missing_member(const Family& family) {
   return nullptr;
 }
 
+/// Whether planners can count with it: figures are finite, and none is below zero.
+bool is_countable(const LayerWork& work) {
+  const auto fine = [](double x) { return std::isfinite(x) && x >= 0; };
+  const AttentionShape attention = work.attention.value_or(AttentionShape{});
+  return fine(work.weights) && fine(work.used_weights) && fine(work.entry_weights) &&
+         fine(work.activation_elements) && work.width >= 0 && work.logits >= 0 &&
+         attention.heads >= 0 && attention.kv_heads >= 0 && attention.head_dim >= 0;
+}
+
+/// What is wrong with the costs of a module's layers; empty: all well.
+std::string works_fault(const std::string& module, const std::vector<LayerWork>& works) {
+  for (const auto& work : works) {
+    if (!work.kind.starts_with(module + ".") || work.joined_rows < 1)
+      return "the work of a layer is of kind '" + work.kind +
+             "'; a kind begins with the module's name and a dot, and joins one row at least";
+    if (!is_countable(work))
+      return "the work of kind '" + work.kind +
+             "' has a figure that is below zero or not finite; `works` counts elements";
+  }
+  return {};
+}
+
 /// What a description and other answers for one configuration say against each other; empty: they
 /// agree.
 std::string contradiction(const Family& family, const ModuleConfig& module, const Widths& widths,
@@ -73,10 +96,7 @@ std::string contradiction(const Family& family, const ModuleConfig& module, cons
       if (parameter.split.by != TensorSplit::By::none && parameter.shape.size() != 2)
         return "'" + parameter.name + "' is split over ranks, but no matrix";
     }
-  for (const auto& work : works)
-    if (!work.kind.starts_with(module.name + ".") || work.joined_rows < 1)
-      return "the work of a layer is of kind '" + work.kind +
-             "'; a kind begins with the module's name and a dot, and joins one row at least";
+  if (auto fault = works_fault(module.name, works); !fault.empty()) return fault;
   const auto output = sizes.output_width > 0 ? sizes.output_width : widths.output;
   if (module.kind != ModuleKind::llm && description.output_width != output)
     return "rows of " + std::to_string(output) + " columns are handed on by `sizes`, of " +

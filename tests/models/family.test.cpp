@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 
 #include <functional>
+#include <limits>
 #include <stdexcept>
 
 #include "models/factory.hpp"
@@ -274,6 +275,21 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
                };
              }),
              ContainsSubstring("of kind 'block'"));
+  const auto with_weights = [](double weights) {
+    return [weights](Family& f) {
+      f.works = [weights](const ModuleConfig&, const Widths&) {
+        LayerWork work;
+        work.kind = "eye.scale";
+        work.weights = weights;
+        return std::vector{work};
+      };
+    };
+  };
+  CHECK(said(with_weights(0)) == "described");
+  for (const double weights :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+    CHECK_THAT(said(with_weights(weights)),
+               ContainsSubstring("of kind 'eye.scale' has a figure that is below zero"));
   CHECK_THAT(said([](Family& f) {
                f.describe = [](const ModuleConfig&, const Widths&) {
                  return ModuleDescription{{{"eye.scale", {{"eye.a", {9}}}}}, 9, 10};
