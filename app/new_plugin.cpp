@@ -139,7 +139,16 @@ std::string quoted_word(const std::string& word) {
 }
 
 /// What the build of the example calls something else already.
-constexpr std::array kBuildWords{"all", "clean", "help", "install", "test", "package", "depend"};
+constexpr std::array kBuildWords{"all",     "clean",  "help",       "install",       "test",
+                                 "package", "depend", "edit_cache", "rebuild_cache", "preinstall"};
+
+/// Whether the example's source calls something else so, like a layer: `"embed"`, `".block"`.
+bool is_source_word(const Example& example, const std::string& name) {
+  if (name == example.own_name) return false;
+  for (const char* before : {"\"", "\"."})
+    if (example.source.find(before + name + "\"") != std::string_view::npos) return true;
+  return false;
+}
 
 bool is_good_name(const std::string& name) {
   const auto good = [](char c) {
@@ -178,12 +187,15 @@ Status write_example(const Example& example, const NewOptions& options) {
                  "use small letters, digits and _, beginning with a letter"};
   const bool is_build_word =
       std::find(kBuildWords.begin(), kBuildWords.end(), options.name) != kBuildWords.end();
-  if (is_build_word || example.is_taken(options.name))
-    return Error{
-        Errc::invalid_argument,
-        "'" + options.name +
-            (is_build_word ? "' is a word of its build already" : "' is " + kind + " already"),
-        "NAME", "choose another name"};
+  const bool is_taken = example.is_taken(options.name);
+  if (is_build_word || is_taken || is_source_word(example, options.name))
+    return Error{Errc::invalid_argument,
+                 "'" + options.name + "' is " +
+                     (is_build_word ? "a word of its build"
+                      : is_taken    ? kind
+                                    : "a word of its source") +
+                     " already",
+                 "NAME", "choose another name"};
   std::error_code failed;
   if (fs::exists(options.folder, failed) && !fs::is_empty(options.folder, failed))
     return Error{Errc::invalid_argument, "is there already, and not empty", options.folder.string(),

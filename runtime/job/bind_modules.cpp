@@ -64,7 +64,8 @@ bool is_name(const std::string& name) {
 
 /// Names that mean something else in `[parallel]` or in a stage.
 bool is_reserved(const std::string& name) {
-  static const std::vector<std::string> taken{"mode", "pipelines", "node", "device", "all"};
+  static const std::vector<std::string> taken{"mode",    "pipelines", "replicas", "node", "device",
+                                              "devices", "tp",        "cp",       "all"};
   return std::find(taken.begin(), taken.end(), name) != taken.end();
 }
 
@@ -86,7 +87,8 @@ std::optional<ModuleConfig> bind_module(const Member& member,
   SectionReader reader{&member.value, path, findings};
   if (!is_name(module.name) || is_reserved(module.name))
     findings.add_at(path, path + ": this cannot be the name of a module",
-                    "use small letters, digits and _, but not mode, pipelines, node, device, all");
+                    "use small letters, digits and _, but not mode, pipelines, replicas, node, "
+                    "device, devices, tp, cp, all");
   if (!reader.is_given()) return std::nullopt;
   const auto problems_before = findings.problems.size();
   describe_module(reader, module);

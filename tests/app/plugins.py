@@ -355,6 +355,9 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
     said = bench.said("new", "family", "pooled", "--dir", folder)
     expect("not empty" in said and "--dir" in said, said)
     expect("is no name of a family" in bench.said("new", "family", "My-Family", "--dir", bench.folder / "x"), "a bad name")
+    for name, whose in (("embed", "source"), ("block", "source"), ("edit_cache", "build"), ("rebuild_cache", "build"), ("preinstall", "build")):
+        said = bench.said("new", "family", name, "--dir", bench.folder / "x")
+        expect(f"'{name}' is a word of its {whose} already" in said and "choose another name" in said, said)
     expect(not (bench.folder / "x").exists(), "a folder was made")
 
 
