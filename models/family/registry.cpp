@@ -69,6 +69,10 @@ std::string works_fault(const std::string& module, const std::vector<LayerWork>&
     if (!is_countable(work))
       return "the work of kind '" + work.kind +
              "' has a figure that is below zero or not finite; `works` counts elements";
+    // Computed costs are looked up by the kind, and one layer of a kind is measured for all.
+    if (!(*std::ranges::find(works, work.kind, &LayerWork::kind) == work))
+      return "two layers of kind '" + work.kind +
+             "' have other costs than each other; layers of one kind cost the same";
   }
   return {};
 }

@@ -310,6 +310,29 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
              ContainsSubstring("`works` of family 'faulty-8' throws: no idea"));
 }
 
+TEST_CASE("layers of one kind that cost unlike each other are refused", "[models][errors]") {
+  const auto said = [](double second) {
+    return refusal([second](Family& f) {
+      f.name = second == 1 ? "added-alike" : "added-faulty";
+      f.sizes = [](const FamilyConfig&) { return ModuleSizes{2, 8, 8}; };
+      f.describe = [](const ModuleConfig& module, const Widths&) {
+        const std::string name = module.name + ".scale";
+        return ModuleDescription{
+            {{name, {{name + ".a", {8}}}}, {name, {{name + ".b", {8}}}}}, 8, 8};
+      };
+      f.works = [second](const ModuleConfig& module, const Widths&) {
+        std::vector<LayerWork> works(2);
+        works[0].kind = works[1].kind = module.name + ".scale";
+        works[0].weights = 1;
+        works[1].weights = second;
+        return works;
+      };
+    });
+  };
+  CHECK(said(1) == "registered");
+  CHECK_THAT(said(2), ContainsSubstring("two layers of kind 'module.scale' have other costs"));
+}
+
 TEST_CASE("a layer that a family does not make is an error", "[models][errors]") {
   const auto made = [](const char* name, auto make) {
     auto family = added(name);
