@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "engine/execution/model_stage.hpp"
+#include "models/family/registry.hpp"
 #include "runtime/vocabulary/named_list.hpp"
+#include "runtime/vocabulary/nearest_word.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::engine {
@@ -58,6 +60,18 @@ Result<const StageKind*> kind_of(const Stage& stage, const ModelGraph& model,
     found = kind;
   }
   return found;
+}
+
+/// A kind for a family that nobody has would run nothing, without a word.
+Status check_families() {
+  std::vector<std::string> known;
+  for (const auto* family : models::families()) known.push_back(family->name);
+  for (const StageKind* kind : kinds().all())
+    for (const std::string& family : kind->families)
+      if (models::find_family(family) == nullptr)
+        return blamed(kind->name, "is for family '" + family + "', which is not there",
+                      name_fix(family, known));
+  return Done{};
 }
 
 }  // namespace
@@ -117,6 +131,7 @@ bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConf
 
 Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules,
                          bool puts_away) {
+  if (auto known = check_families(); !known.ok()) return known;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const auto kind = kind_of(plan.stages[s], plan.model, modules);
     if (!kind.ok()) return kind.error();

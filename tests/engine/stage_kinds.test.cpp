@@ -81,6 +81,13 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   REQUIRE(register_stage({"projectors", {"mlp"}, counting, true}).ok());
   CHECK(check_stage_kinds(plan, setup.modules()).error().code == Errc::infeasible);
   CHECK(stage(2).error().message == check_stage_kinds(plan, setup.modules()).error().message);
+
+  REQUIRE(register_stage({"misspelt", {"lama"}, counting}).ok());
+  const auto unknown = check_stage_kinds(plan, setup.modules());
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(unknown.error().message ==
+        "stage kind 'misspelt' is for family 'lama', which is not there");
+  CHECK(unknown.error().fix == "did you mean `llama`?");
 }
 
 }  // namespace
