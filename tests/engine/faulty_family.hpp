@@ -93,14 +93,14 @@ inline void register_faulty_family() {
     return made;
   };
   family.works = [](const ModuleConfig& module, const models::Widths& widths) {
-    const auto dense = [&](std::int64_t input) {
-      return models::dense_work(module.name + ".faulty", static_cast<double>(input * widths.output),
+    const auto dense = [&](const char* kind, std::int64_t input) {
+      return models::dense_work(module.name + kind, static_cast<double>(input * widths.output),
                                 widths.output, static_cast<double>(input));
     };
-    std::vector works{dense(widths.input)};
+    std::vector works{dense(".faulty", widths.input)};
     const std::string& fault = module.config.as<FaultyConfig>().fault;
-    if (has_two_layers(fault))
-      works.push_back(dense(fault == "widens" ? widths.output : widths.input));
+    if (fault == "widens") works.push_back(dense(".second", widths.output));
+    if (fault == "pretends") works.push_back(dense(".faulty", widths.input));
     return works;
   };
   family.make = [](const ModuleConfig& module, int, std::vector<models::Parameter> parameters) {
