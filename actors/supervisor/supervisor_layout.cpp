@@ -129,10 +129,11 @@ void begin_job(Self self) {
   auto& state = self->state;
   transport::Transport& transport = *state.resources->transport;
   std::vector<NodeReady> nodes;
+  Status connected = Done{};
   for (const NodeId node : state.job.members.present()) {
     nodes.push_back(state.links[node.index()].ready);
-    auto connected = connect_to(transport, nodes.back());
-    if (!connected.ok()) return fail(self, connected.error());
+    auto reached = connect_to(transport, nodes.back());
+    if (!reached.ok() && connected.ok()) connected = std::move(reached);
   }
   for (const std::string& remark : remarks_on_paths(transport, nodes))
     state.resources->logger.info(remark);
@@ -140,10 +141,15 @@ void begin_job(Self self) {
   while (change_is_due(state)) plan = &state.resources->later[state.changes++];
   if (const std::string remark = observe::sum_words(*plan); !remark.empty())
     state.resources->logger.info(remark);
-  if (nodes.size() < state.job.members.size()) return begin_with_few(self, *plan);
-  auto change = plan_change(state, *plan, state.job.members.placed());
-  if (!change.ok()) return fail(self, change.error());
-  bring_up(self, *plan, std::move(change).value());
+  if (nodes.size() < state.job.members.size()) {
+    begin_with_few(self, *plan);
+  } else {
+    auto change = plan_change(state, *plan, state.job.members.placed());
+    if (!change.ok()) return fail(self, change.error());
+    bring_up(self, *plan, std::move(change).value());
+  }
+  // Who has just been lost is not reached: that is known in a moment, and is a loss like any other.
+  if (!connected.ok()) expect_reason(self, connected.error());
 }
 
 bool change_is_due(const SupervisorState& state) {

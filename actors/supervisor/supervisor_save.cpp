@@ -370,8 +370,9 @@ void go_on_stopping(Self self) {
   if (state.job.loop.is_decided()) return;  // Comes again when it is finished.
   const bool nothing_to_save =
       state.job.loop.progress().step == 0 || state.job.members.placed().empty();
-  if (nothing_to_save || saves.last_step == state.job.loop.progress().step ||
-      state.stopping.failed_step == state.job.loop.progress().step)
+  const bool has_failed =
+      !saves.running && state.stopping.failed_step == state.job.loop.progress().step;
+  if (nothing_to_save || saves.last_step == state.job.loop.progress().step || has_failed)
     return end_stopped(self);
   if (saves.running || !state.job.is_at_rest()) return;         // Comes again when that has ended.
   state.stopping.failed_step = state.job.loop.progress().step;  // One try for each state.

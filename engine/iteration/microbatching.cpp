@@ -227,21 +227,14 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
   auto weighed = work_for(batch, exchange);
   if (!weighed.ok()) return std::move(weighed).error();
   const auto work = std::make_shared<const Work>(std::move(weighed).value());
-  const bool compares = compares_whole_plans(exchange);
-  Way way{exchange, options_.policy, compares};
-  if (exchange != Exchange::off)
-    way.shared_microbatches = shared_microbatches(
-        std::span(work->phases).first(work->phases.size() - 1), options_.microbatches);
+  const auto ways = ways_of(exchange, *work);
+  Way way = ways.front();
   auto best = plan_one(batch, work, way);
-  if (exchange != Exchange::off && scheduler::has_phases(options_.schedule)) {
-    Way together = way;
-    together.at_once = true;
-    together.shared_microbatches = options_.microbatches;  // No unit holds up a round.
-    auto other = plan_one(batch, work, together);
-    if (other.ok() && (!costs_ || planned_step_ms(other) < planned_step_ms(best)))
-      best = std::move(other), way = std::move(together);
+  for (const Way& other_way : std::span(ways).subspan(1)) {
+    auto other = plan_one(batch, work, other_way);
+    if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other), way = other_way;
   }
-  if (!compares || (!best.ok() && best.error().code != Errc::infeasible)) return best;
+  if (!way.is_compared || (!best.ok() && best.error().code != Errc::infeasible)) return best;
   const PlanSize size{static_cast<double>(batch.samples.size()),
                       static_cast<double>(plan_.stages.size()), static_cast<double>(llm_count_),
                       static_cast<double>(options_.microbatches)};
@@ -252,6 +245,27 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
     if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other);
   }
   return best;
+}
+
+std::vector<Microbatching::Way> Microbatching::ways_of(Exchange exchange, const Work& work) const {
+  Way way{exchange, options_.policy, compares_whole_plans(exchange)};
+  if (exchange == Exchange::off) return {way};
+  const auto encoders = std::span(work.phases).first(work.phases.size() - 1);
+  std::vector<Way> ways;
+  const auto add = [&](std::int64_t microbatches, bool at_once) {
+    way.shared_microbatches = microbatches;
+    way.at_once = at_once;
+    ways.push_back(way);
+  };
+  const auto rounds = [&](bool in_pieces) {
+    return shared_microbatches(encoders, options_.microbatches, in_pieces);
+  };
+  add(rounds(true), false);
+  if (!costs_) return ways;  // Nobody could tell which takes less.
+  // Pieces allow more rounds, and each round takes something of its own.
+  if (rounds(false) != rounds(true)) add(rounds(false), false);
+  if (scheduler::has_phases(options_.schedule)) add(options_.microbatches, true);
+  return ways;
 }
 
 bool Microbatching::compares_whole_plans(Exchange exchange) const {

@@ -91,8 +91,9 @@ class Microbatching {
   /// all pipelines: `per-phase` always, except in a phase that it would not make more even, or
   /// where bounds on microbatches in flight leave no order for it; `auto` where the profile
   /// predicts a shorter step with it. Samples with many items then go in pieces (item_ranges.hpp)
-  /// where whole ones would leave a phase or a round uneven, unless `items` is `whole`. Under a
-  /// schedule with phases rounds are spread one by one or all at once, whichever takes less.
+  /// where whole ones would leave a phase or a round uneven, unless `items` is `whole`. By
+  /// predicted time there are as many rounds as pieces allow or as whole samples do, and under a
+  /// schedule with phases rounds may be spread all at once.
   ///
   /// Where module groups of a pipeline have different numbers of replicas, its samples are spread
   /// over the llm replicas by llm work and by how fast each replica's busiest device is (Entrain
@@ -159,6 +160,9 @@ class Microbatching {
   /// Whether plans are made that way.
   bool tries(Exchange exchange) const;
   Result<PredictedIteration> plan_by(const DealtBatch& batch, Exchange exchange) const;
+  /// Numbers of rounds, and whether they are spread at once, of which the shortest step is taken;
+  /// the first one of equal ones. Not empty.
+  std::vector<Way> ways_of(Exchange exchange, const Work& work) const;
   /// Whether `auto` cannot tell from llm replicas alone how long a step takes.
   bool compares_whole_plans(Exchange exchange) const;
   Result<PredictedIteration> plan_one(const DealtBatch& batch, std::shared_ptr<const Work> work,

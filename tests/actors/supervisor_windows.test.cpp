@@ -68,6 +68,32 @@ TEST_CASE("a node that is lost while the first layout comes up is done without",
   CHECK(head.recorder.events[0].step == 1);
 }
 
+// Window: the first layout comes up
+TEST_CASE("a node that the head does not reach as the job begins is lost in a moment, or missed",
+          "[actors][recovery]") {
+  Head head(9);
+  for (std::size_t id = 0; id < 4; ++id) {
+    head.join("host");
+    if (id == 3) head.cut_off(1);
+    head.ready(id);
+  }
+  CHECK_FALSE(head.ended);
+  SECTION("its process has ended: the others begin") {
+    kill_process(head, 101);
+    CHECK_FALSE(head.ended);
+    REQUIRE(head.seen[0].configurations.size() == 2);
+    CHECK((head.seen[0].configurations[1].plan.nodes() == kSecondPipeline));
+    head.pass(800ms, {0, 2, 3});
+    CHECK_FALSE(head.ended);
+  }
+  SECTION("it lives: no way leads to it") {
+    head.pass(800ms, {0, 1, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 1);
+    CHECK(says(head.ended->message, "node 1"));
+  }
+}
+
 /// Cuts the model over all nodes, each of which stands by for another one.
 void one_pipeline_with_standbys(job::Job& job) {
   one_pipeline(job);

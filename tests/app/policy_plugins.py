@@ -9,8 +9,8 @@ import json
 import os
 import sys
 
-from parity_plans import deferred
 from plugins import ROOT, STEPS, WITHIN_S, Bench, Running, main, ran
+from parity_plans import deferred  # In a folder that `plugins` adds.
 from tests.support.recorded_runs import read_iterations, read_lines
 from tests.support.run_cases import expect
 

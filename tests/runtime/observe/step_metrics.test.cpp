@@ -249,7 +249,7 @@ struct FieldCounter {
 TEST_CASE("every field of the metrics travels", "[observe]") {
   FieldCounter counter;
   StepMetrics metrics;
-  CHECK(inspect(counter, metrics) == 37);
+  CHECK(inspect(counter, metrics) == 39);
 }
 
 }  // namespace
