@@ -105,11 +105,16 @@ std::vector<double> loads_of(std::span<const MicrobatchList> lists, const PhaseW
 }
 
 /// Every sample whole on one rank, the one with the most of `weight` first, to who has the least:
-/// what a heap and longest processing time first do.
+/// what a heap and longest processing time first do. Who has none of it stays where it was drawn.
 balancer::SampleGroups whole_samples(const std::vector<double>& weight) {
   std::vector<balancer::Workload> weights;
   for (const double w : weight) weights.push_back({w, w});
-  return balancer::assign_replicas(weights, std::vector<double>(kRanks, 1)).value();
+  auto ranks = balancer::assign_replicas(weights, std::vector<double>(kRanks, 1)).value();
+  for (auto& rank : ranks)
+    std::erase_if(rank, [&](auto s) { return weight[static_cast<std::size_t>(s)] == 0; });
+  for (std::size_t s = 0; s < weight.size(); ++s)
+    if (weight[s] == 0) ranks[s / kSamplesPerRank].push_back(static_cast<std::int32_t>(s));
+  return ranks;
 }
 
 }  // namespace

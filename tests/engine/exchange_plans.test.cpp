@@ -205,8 +205,9 @@ TEST_CASE("a phase with a giant is more even where it goes in pieces", "[engine]
 TEST_CASE("with an exchange all llm replicas have as many microbatches as a giant leaves",
           "[engine]") {
   const auto layout = GENERATE(Layout::pipelines, Layout::three_to_two);
-  const Fixture fixture(layout);
-  // Of the llm replica with the giant, which is alone there, and of the other one.
+  Fixture fixture(layout);
+  fixture.costs = nullptr;  // Nobody can tell whether fewer rounds take less.
+  // Of the llm replica with the giant, and of the other one.
   const auto counts = [&](const std::string& exchange) {
     const auto made = fixture.train(fixture.make(exchange, "hierarchical", "1f1b", 0, "ranges"),
                                     Fixture::samples_with_a_giant());
@@ -220,7 +221,7 @@ TEST_CASE("with an exchange all llm replicas have as many microbatches as a gian
   CHECK(counts("off") == std::vector<std::size_t>{1, 3});
   // Its pieces are a quarter of it for two encoders, a sixth for three, and an even share is a half
   // or a third of more than it: two rounds for all.
-  CHECK(counts("per-phase") == std::vector<std::size_t>{1, 2});
+  CHECK(counts("per-phase") == std::vector<std::size_t>{2, 2});
 }
 
 TEST_CASE("who would hold up one of as many rounds as pieces allow goes in pieces", "[engine]") {
