@@ -73,8 +73,8 @@ bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConf
 
 /// Of the stages of a layout: those that `make_stage` would refuse for their families.
 /// `puts_away`: encoders' activations go to host memory (`scheduler.offload_encoders`).
-/// Errors: infeasible: as there, or a kind that cannot put them away; invalid_argument: a kind is for
-/// a family that is not there, with the nearest one; the first one.
+/// Errors: infeasible: as there, or a kind that cannot put them away; invalid_argument: a kind is
+/// for a family that is not there, with the nearest one; the first one.
 Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules,
                          bool puts_away = false);
 

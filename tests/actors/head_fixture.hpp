@@ -144,9 +144,6 @@ class Head {
     system.run();
   }
 
-  /// Nobody reaches the node any more, and nobody has noticed.
-  void cut_off(std::size_t id) { transports_[id].reset(); }
-
   void join_all() {
     for (std::size_t id = 0; id < 4; ++id) {
       join("host");

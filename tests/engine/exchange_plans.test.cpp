@@ -6,6 +6,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_shares.hpp"
@@ -128,6 +129,11 @@ struct Fixture {
   }
 };
 
+/// Microbatches of the last llm replica.
+std::size_t rounds(const PredictedIteration& made) {
+  return made.iteration.microbatches.back().size();
+}
+
 TEST_CASE("plans with an exchange are sound, whatever the layout, policy and schedule",
           "[engine][property]") {
   const auto layout =
@@ -226,20 +232,14 @@ TEST_CASE("with an exchange all llm replicas have as many microbatches as a gian
 
 TEST_CASE("who would hold up one of as many rounds as pieces allow goes in pieces", "[engine]") {
   Fixture fixture(Layout::three_to_two);
-  const auto costs = fixture.costs;
   std::vector<int> counts(48, 1);
   for (const std::size_t giant : {3U, 16U, 29U, 41U}) counts[giant] = 12;
   const auto plan = [&](const std::string& items) {
-    return fixture
-        .train(fixture.make("per-phase", "hierarchical", "1f1b", 0, items, 8),
-               Fixture::pictures(counts))
-        .value();
-  };
-  const auto rounds = [&](const PredictedIteration& made) {
-    return made.iteration.microbatches.back().size();
+    const auto made = fixture.make("per-phase", "hierarchical", "1f1b", 0, items, 8);
+    return fixture.train(made, Fixture::pictures(counts)).value();
   };
   // By rows alone. All in all whole giants leave no replica behind.
-  fixture.costs = nullptr;
+  const auto costs = std::exchange(fixture.costs, nullptr);
   CHECK(plan("whole").prediction.phases[0].planned < 1.02);
   CHECK(rounds(plan("ranges")) > rounds(plan("whole")));
   CHECK_FALSE(plan("ranges").iteration.pieces.empty());
@@ -261,16 +261,10 @@ TEST_CASE("what is even as it is moves no rows", "[engine]") {
 TEST_CASE("under a schedule with phases rounds are spread at once where that takes less",
           "[engine]") {
   const Fixture fixture(Layout::three_to_two, 1e4);
+  const auto batch = Fixture::pictures({9, 1, 3, 7, 8, 7, 8, 2, 2, 1, 9, 3});
   const auto plan = [&](const std::string& schedule) {
-    return fixture
-        .train(fixture.make("per-phase", "hierarchical", schedule),
-               Fixture::pictures({9, 1, 3, 7, 8, 7, 8, 2, 2, 1, 9, 3}))
-        .value();
+    return fixture.train(fixture.make("per-phase", "hierarchical", schedule), batch).value();
   };
-  const auto rounds = [](const PredictedIteration& made) {
-    return made.iteration.microbatches.back().size();
-  };
-  // Nine of sixty pictures are more than an encoder's even share of one of three rounds.
   const auto one_by_one = plan("1f1b"), at_once = plan("three-phase");
   CHECK(rounds(one_by_one) == 2);
   CHECK(rounds(at_once) == 3);
