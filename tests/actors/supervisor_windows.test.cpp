@@ -95,7 +95,7 @@ TEST_CASE("a node that the head does not reach as the job begins is lost in a mo
     head.pass(800ms, {0, 1, 2, 3});
     REQUIRE(head.ended);
     CHECK(head.ended->exit_code != 0);
-    CHECK(says(head.ended->message, "peer 1"));
+    CHECK(says(head.ended->message, "node 1"));
   }
 }
 
