@@ -257,13 +257,12 @@ std::vector<Microbatching::Way> Microbatching::ways_of(Exchange exchange, const 
     way.at_once = at_once;
     ways.push_back(way);
   };
-  const auto rounds = [&](bool in_pieces) {
-    return shared_microbatches(encoders, options_.microbatches, in_pieces);
-  };
-  add(rounds(true), false);
+  const auto of_pieces = shared_microbatches(encoders, options_.microbatches);
+  add(of_pieces, false);
   if (!costs_) return ways;  // Nobody could tell which takes less.
   // Pieces allow more rounds, and each round takes something of its own.
-  if (rounds(false) != rounds(true)) add(rounds(false), false);
+  const auto of_whole = shared_microbatches(encoders, options_.microbatches, false);
+  if (of_whole != of_pieces) add(of_whole, false);
   if (scheduler::has_phases(options_.schedule)) add(options_.microbatches, true);
   return ways;
 }
