@@ -232,9 +232,7 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   }
   if (ends_by_its_step(self, id, kind)) return;
   const std::string what = loss_text(state.job.members, id);
-  // The head starts its own once; in the place of another one somebody may still come.
-  if (state.job.phase() == Phase::joining && !state.job.is_stopping() &&
-      id.value >= state.resources->setup.job.cluster.local_nodes) {
+  if (state.job.phase() == Phase::joining && !state.job.is_stopping() && !is_heads_own(state, id)) {
     state.resources->logger.warning(what + " before the job began; its place is free");
     return forget_node(self, id, what);
   }
@@ -301,9 +299,7 @@ void node_failed(Self self, NodeId id, Error& error, bool is_intact) {
   if (state.job.is_stopping() && state.stopping.error) return;
   if (error.code == Errc::cancelled) {  // A signal to its process.
     if (state.job.is_stopping() || state.job.phase() == Phase::ending) return;
-    // The head starts its own once, and the job cannot begin without them.
-    if (state.job.phase() == Phase::joining &&
-        id.value < state.resources->setup.job.cluster.local_nodes)
+    if (state.job.phase() == Phase::joining && is_heads_own(state, id))
       return begin_stop(self, error.message + " at " + who, exit_code(error));
     return node_told_to_end(self, id, error.message);
   }

@@ -72,8 +72,7 @@ Status take_note_of(Self self, const NodeReady& ready) {
 /// It has a place, but not what the job needs: its process says so as it says what is wrong with
 /// its own machine. Those of the head share its terminal, where it says so itself.
 void send_away(Self self, NodeId node, const Error& why) {
-  if (node.value >= self->state.resources->setup.job.cluster.local_nodes)
-    send_to_node(self, node, stop_atom::value, why);
+  if (!is_heads_own(self->state, node)) send_to_node(self, node, stop_atom::value, why);
 }
 
 /// What was wished for cannot be: newcomers wait for work, and who wants to leave stays, or takes
@@ -95,6 +94,10 @@ void give_up_change(Self self, const Error& error) {
 }
 
 }  // namespace
+
+bool is_heads_own(const SupervisorState& state, NodeId node) {
+  return node.value < state.resources->setup.job.cluster.local_nodes;
+}
 
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {
   if (self->state.gathering || !hello.holding.empty()) return join_gathered(self, hello);

@@ -11,6 +11,7 @@
 
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
+#include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
@@ -123,9 +124,7 @@ bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
                            const std::string& why) {
   const auto& state = self->state;
   if (state.job.loop.progress().step == 0 || !unsaved_without(state, lost).empty()) return false;
-  // Of the head's own nodes nobody else takes the place.
-  const bool begins_again =
-      state.saves.last_step > 0 && lost.value < state.resources->setup.job.cluster.local_nodes;
+  const bool begins_again = state.saves.last_step > 0 && is_heads_own(state, lost);
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
   self->state.stopping.begins_again = begins_again;

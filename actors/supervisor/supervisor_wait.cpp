@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
@@ -64,7 +65,7 @@ bool try_again(Self self) {
 bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error& why) {
   auto& state = self->state;
   const job::Job& job = state.resources->setup.job;
-  if (lost.value < job.cluster.local_nodes || job.recovery.wait_for_nodes_s <= 0 ||
+  if (is_heads_own(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
       takes_its_state_away(state.job.members) ||
       !check_holders(state, state.job.left_without(lost)).ok())
     return false;

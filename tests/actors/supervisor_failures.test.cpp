@@ -39,6 +39,12 @@ class FailingHead {
               "was killed by signal " + std::to_string(signal), signal);
   }
 
+  /// Its connection may be lost before it is reaped.
+  void crash(std::size_t node, bool is_known_late) {
+    if (is_known_late) head.leave({node});
+    lose(node, SIGSEGV);
+  }
+
   /// A stage of this node throws in the step that runs.
   void throw_at(std::size_t node, EpochNumber epoch, std::int64_t step = 1) {
     engine::FailedWork failed{step, epoch};
@@ -187,10 +193,7 @@ TEST_CASE("a step that ends one process after the other ends the job",
   FailingHead failing;
   Head& head = failing.head;
   const bool is_known_late = GENERATE(false, true);
-  const auto crash = [&](std::size_t node) {
-    if (is_known_late) head.leave({node});  // Its connection is lost before it is reaped.
-    failing.lose(node, SIGSEGV);
-  };
+  const auto crash = [&](std::size_t node) { failing.crash(node, is_known_late); };
   const std::set<std::string> samples = failing.samples_at(1);
   crash(1);
   CHECK_FALSE(head.ended);
@@ -227,10 +230,7 @@ TEST_CASE("a step that ends one process after the other ends the job once the ot
   head.run_step(1);
   head.plan(1);
   const bool is_known_late = GENERATE(false, true);
-  const auto crash = [&](std::size_t node) {
-    if (is_known_late) head.leave({node});  // Its connection is lost before it is reaped.
-    failing.lose(node, SIGSEGV);
-  };
+  const auto crash = [&](std::size_t node) { failing.crash(node, is_known_late); };
   const std::set<std::string> samples = failing.samples_at(1);
   crash(1);
   failing.begin_again(2, {0, 2, 3}, 1);
