@@ -23,9 +23,6 @@ namespace {
 // pieces.
 constexpr double kEvenEnough = 1.02;
 
-// Sums of other orders differ in their last digits.
-constexpr double kRounding = 1e-9;
-
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 /// Per llm replica of a pipeline, in its order: time for a unit of llm work.
@@ -231,7 +228,7 @@ std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
     auto spread = spread_out(ModuleGroupId{g}, work, cuts, way);
     // Post-balancing never makes it worse, and moves no rows for nothing.
     const double load = largest_load(drawn, work.phases[g]);
-    if (!(largest_load(spread, work.phases[g]) < load * (1 - kRounding))) continue;
+    if (!(largest_load(spread, work.phases[g]) < load * (1 - kSumRounding))) continue;
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
   }

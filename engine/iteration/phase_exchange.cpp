@@ -256,8 +256,7 @@ class Spreader {
     const auto places = balancer::assign_shares(costs, count);
     double placed = 0;
     for (std::size_t s = 0; s < count; ++s) placed += costs[s * count + places[s]];
-    // Sums of other orders differ in their last digits.
-    if (!(placed < dealt * (1 - 1e-9))) return chosen;
+    if (!(placed < dealt * (1 - kSumRounding))) return chosen;
     loads_ = before;
     for (std::size_t i = 0; i < order.size(); ++i) {
       chosen[i] = places[chosen[i]];

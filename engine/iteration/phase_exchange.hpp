@@ -60,6 +60,9 @@ struct LlmCut {
 /// The replicas of a group in the whole plan, in its order.
 std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group);
 
+/// Sums of other orders differ in their last digits: what is less by no more is as much.
+inline constexpr double kSumRounding = 1e-9;
+
 /// How a phase is spread over replicas.
 struct SpreadRules {
   /// A microbatch has one part per llm microbatch that it feeds, the one needed first in front;
