@@ -18,6 +18,7 @@
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
+#include "tests/bench/group_waits.hpp"
 
 namespace troupe::bench {
 
@@ -143,8 +144,7 @@ Result<AblationRanks> AblationRanks::create(const PaperCosts& costs, const Json&
   std::vector<SampleShape> samples;
   for (std::size_t s = 0; s < ranks * mini_batch; ++s)
     samples.push_back(examples.draw(static_cast<std::int64_t>(s)));
-  AblationRanks made(costs, ranks, table.at("ranks_per_node").get<std::size_t>(),
-                     std::move(samples));
+  AblationRanks made(costs, table, ranks, std::move(samples));
   auto summed = scheduler::SampleSums(costs.model, made.samples_).of(made.layout(true, ranks));
   if (!summed.ok()) return std::move(summed).error();
   made.sample_costs_ = std::move(summed).value();
@@ -245,12 +245,16 @@ Result<AblatedStep> AblationRanks::step(const Ablation& ablation) const {
   input.task_cost = costs.task_ms;
   input.message_cost = scheduler::message_costs(plan, costs);
   input.routes.pin = Route::direct;  // All stages have one device.
-  const auto iteration = scheduler::plan_iteration(plan, std::move(input));
-  if (!iteration.ok()) return iteration.error();
-  const auto step = scheduler::simulate(plan, iteration.value(), costs);
-  if (!step.ok()) return step.error();
-  made.step_ms = step.value().step_ms;
-  made.utilization = 100 * scheduler::RooflineOptions{}.compute_share * (1 - step.value().bubble);
+  auto iteration = scheduler::plan_iteration(plan, std::move(input));
+  if (!iteration.ok()) return std::move(iteration).error();
+  for (const bool waits : {false, true}) {
+    if (waits) wait_in_groups(plan, group_size_, iteration.value());
+    const auto step = scheduler::simulate(plan, iteration.value(), costs);
+    if (!step.ok()) return step.error();
+    (waits ? made.in_groups : made.alone) = {
+        step.value().step_ms,
+        100 * scheduler::RooflineOptions{}.compute_share * (1 - step.value().bubble)};
+  }
   return made;
 }
 

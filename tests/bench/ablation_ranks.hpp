@@ -53,9 +53,14 @@ struct Ablation {
 /// The ablations of section 8.3 and of each phase, that of all three phases balanced last.
 std::vector<Ablation> ablations();
 
-struct AblatedStep {
+struct StepOfRanks {
   double step_ms = 0;
-  double utilization = 0;      ///< Of the device's peak rate, in percent.
+  double utilization = 0;  ///< Of the device's peak rate, in percent.
+};
+
+struct AblatedStep {
+  StepOfRanks alone;           ///< Ranks wait for rows that they take.
+  StepOfRanks in_groups;       ///< Besides for the ranks of their group (group_waits.hpp).
   double vision_far_rows = 0;  ///< Share of the rows that leave a node; 0 where not composed.
   double audio_far_rows = 0;   ///< The same.
 };
@@ -73,9 +78,13 @@ class AblationRanks {
   Result<AblatedStep> step(const Ablation& ablation) const;
 
  private:
-  AblationRanks(const PaperCosts& costs, std::size_t ranks, std::size_t per_node,
+  AblationRanks(const PaperCosts& costs, const nlohmann::json& table, std::size_t ranks,
                 std::vector<SampleShape> samples)
-      : costs_(&costs), ranks_(ranks), per_node_(per_node), samples_(std::move(samples)) {}
+      : costs_(&costs),
+        ranks_(ranks),
+        per_node_(table.at("ranks_per_node").get<std::size_t>()),
+        group_size_(table.at("hybrid_group").get<std::size_t>()),
+        samples_(std::move(samples)) {}
 
   /// Replicas of all groups on every rank, so many ranks to a node.
   ParallelPlan layout(bool composed, std::size_t per_node) const;
@@ -89,7 +98,7 @@ class AblationRanks {
                                                    std::span<const engine::PhaseWork> works) const;
 
   const PaperCosts* costs_;
-  std::size_t ranks_, per_node_;
+  std::size_t ranks_, per_node_, group_size_;
   std::vector<SampleShape> samples_;
   scheduler::SampleCosts sample_costs_;
 };

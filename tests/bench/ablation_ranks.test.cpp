@@ -1,8 +1,13 @@
 #include "tests/bench/ablation_ranks.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <fstream>
 #include <map>
+#include <utility>
+
+#include "scheduler/simulate/simulate_plan.hpp"
+#include "tests/bench/group_waits.hpp"
 
 using namespace troupe;
 using namespace troupe::bench;
@@ -40,12 +45,15 @@ TEST_CASE("Ablations leave out what they name", "[bench]") {
 
   const AblatedStep& all = found.at("all");
   CHECK(found.size() == ablations().size());
-  CHECK(all.step_ms < found.at("no phase balanced").step_ms);
-  CHECK(all.step_ms < found.at("LLM alone").step_ms);
-  CHECK(all.step_ms < found.at("vision alone").step_ms);
-  CHECK(all.step_ms < found.at("audio alone").step_ms);
-  // Rows that pass who drew the sample are sent twice.
-  CHECK(all.step_ms < found.at("all, composition off").step_ms);
+  for (const auto of : {&AblatedStep::alone, &AblatedStep::in_groups}) {
+    const auto step_ms = [&](const char* name) { return (found.at(name).*of).step_ms; };
+    CHECK(step_ms("all") < step_ms("no phase balanced"));
+    CHECK(step_ms("all") < step_ms("LLM alone"));
+    CHECK(step_ms("all") < step_ms("vision alone"));
+    CHECK(step_ms("all") < step_ms("audio alone"));
+    // Rows that pass who drew the sample are sent twice.
+    CHECK(step_ms("all") < step_ms("all, composition off"));
+  }
   // Of two nodes about half of the rows are wanted on the other one where nobody looks.
   const AblatedStep& anywhere = found.at("all, node-wise off");
   CHECK(anywhere.vision_far_rows > 0.25);
@@ -61,9 +69,52 @@ TEST_CASE("Utilization of even ranks is that of the device", "[bench]") {
   // 0.6 of the peak is what layers attain; nothing computes faster.
   for (const auto& [name, step] : first) {
     CAPTURE(name);
-    CHECK(step.utilization > 0);
-    CHECK(step.utilization < 60);
-    CHECK(step.step_ms == again.at(name).step_ms);
+    CHECK(step.in_groups.utilization > 0);
+    CHECK(step.in_groups.utilization <= step.alone.utilization);
+    CHECK(step.alone.utilization < 60);
+    CHECK(step.alone.step_ms == again.at(name).alone.step_ms);
   }
-  CHECK(first.at("all").utilization > 50);
+  CHECK(first.at("all").in_groups.utilization > 50);
+}
+
+TEST_CASE("Ranks that wait for their group begin a phase when all of it come", "[bench]") {
+  // By hand: an llm on two devices, forward 1 and 5 ms, backward 2 ms on both. Alone the step is
+  // the second one's, 7 ms, and the first device is through after 3; in a group it begins its
+  // backward at 5, which ends at 7.
+  ParallelPlan plan;
+  plan.model.modules = {{"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
+  plan.module_groups = {{"llm", {ModuleId{0}}}};
+  IterationPlan iteration;
+  for (std::size_t d = 0; d < 2; ++d) {
+    plan.devices.push_back({NodeId{0}, static_cast<std::int32_t>(d)});
+    plan.pipelines.push_back({{ReplicaId{d}}});
+    plan.replicas.push_back({ModuleGroupId{0}, PipelineId{d}, {StageId{d}}});
+    plan.stages.push_back({ReplicaId{d}, {{ModuleId{0}, {0, 1}}}, {DeviceId{d}}});
+    iteration.microbatches.push_back({Microbatch{{Part{{static_cast<std::int32_t>(d)}}}}});
+    std::vector<Action> list;
+    for (const auto kind : {ActionKind::forward, ActionKind::backward})
+      list.push_back({kind, StageId{d}, MicrobatchId{0}, PartId{0}, {}, {}});
+    iteration.actions.push_back(std::move(list));
+  }
+  scheduler::SimulationCosts costs;
+  costs.task_ms = [](StageId stage, const auto&, scheduler::TaskKind kind) {
+    return kind == scheduler::TaskKind::backward ? 2.0 : stage == StageId{0} ? 1.0 : 5.0;
+  };
+  scheduler::SimulationOptions options;
+  options.record_timeline = true;
+  const auto first_end = [&] {
+    const auto step = scheduler::simulate(plan, iteration, costs, options);
+    REQUIRE(step.ok());
+    double end = 0;
+    for (const auto& event : step.value().events)
+      if (event.device == DeviceId{0}) end = std::max(end, event.end_ms);
+    return end;
+  };
+  CHECK(first_end() == 3);
+
+  auto alone = iteration;
+  wait_in_groups(plan, 1, alone);
+  CHECK(alone == iteration);
+  wait_in_groups(plan, 256, iteration);
+  CHECK(first_end() == 7);
 }

@@ -46,8 +46,10 @@ std::vector<AblatedStep> mean_steps(const PaperCosts& costs, const Json& table,
                                      cluster.ranks, cluster.mini_batch, seed));
     for (std::size_t a = 0; a < asked.size(); ++a) {
       const auto step = needed(ranks.step(asked[a]));
-      means[a].step_ms += part * step.step_ms;
-      means[a].utilization += part * step.utilization;
+      for (const auto of : {&AblatedStep::alone, &AblatedStep::in_groups}) {
+        (means[a].*of).step_ms += part * (step.*of).step_ms;
+        (means[a].*of).utilization += part * (step.*of).utilization;
+      }
       means[a].vision_far_rows += part * step.vision_far_rows;
       means[a].audio_far_rows += part * step.audio_far_rows;
     }
@@ -69,57 +71,73 @@ std::string range(const Json& published, double factor = 1) {
   return text(0) + " to " + text(1);
 }
 
-/// All ablations on one cluster; returns the utilization with all phases balanced.
-double print_ablations(const PaperCosts& costs, const Json& table, const Cluster& cluster) {
+/// How ranks wait, and how that is called.
+struct Waits {
+  StepOfRanks AblatedStep::*of;
+  const char* name;
+};
+constexpr Waits kWaits[]{{&AblatedStep::alone, "ranks wait for rows: "},
+                         {&AblatedStep::in_groups, "ranks wait for their group, too: "}};
+
+/// All ablations on one cluster; returns the step with all phases balanced.
+AblatedStep print_ablations(const PaperCosts& costs, const Json& table, const Cluster& cluster) {
   const auto asked = ablations();
   const auto steps = mean_steps(costs, table, cluster, asked);
   const AblatedStep& whole = steps.back();
+  for (const auto& [of, name] : kWaits)
+    for (std::size_t a = 0; a < asked.size(); ++a) {
+      print(name + ("utilization, " + asked[a].name), (steps[a].*of).utilization, "%", cluster);
+      print(name + ("step over that of all phases, " + asked[a].name),
+            (steps[a].*of).step_ms / (whole.*of).step_ms, "x", cluster, "lower");
+    }
   const std::string less = "rows between nodes that node-wise placement saves (in print " +
                            range(table.at("published").at("node_wise_reduction"), 100) + " %), ";
   const auto saved = [](double on, double off) { return off > 0 ? 100 * (1 - on / off) : 0; };
   for (std::size_t a = 0; a < asked.size(); ++a) {
-    print("utilization, " + asked[a].name, steps[a].utilization, "%", cluster);
-    print("step over that of all phases balanced, " + asked[a].name,
-          steps[a].step_ms / whole.step_ms, "x", cluster, "lower");
     if (asked[a].node_wise) continue;
     print(less + "vision", saved(whole.vision_far_rows, steps[a].vision_far_rows), "%", cluster);
     print(less + "audio", saved(whole.audio_far_rows, steps[a].audio_far_rows), "%", cluster);
   }
-  return whole.utilization;
+  return whole;
 }
 
 /// All phases balanced beside print, and beside none balanced, with the mini-batch that print has
 /// for that.
-void print_gain(const PaperCosts& costs, const Json& table, Cluster cluster, double balanced) {
+void print_gain(const PaperCosts& costs, const Json& table, Cluster cluster,
+                const AblatedStep& balanced) {
   const Json& published = table.at("published");
-  if (cluster.model == "mllm-84b") {
-    const auto in_print = published.at("mfu_84b").get<double>();
-    print("utilization over that in print, all", balanced / in_print, "x", cluster);
-  }
+  const auto in_print = published.at("mfu_84b").get<double>();
   cluster.mini_batch =
       table.at("models").at(cluster.model).at("mini_batch").at("unbalanced").get<std::size_t>();
   cluster.draws = table.at("draws").at("unbalanced").get<std::uint64_t>();
-  const auto none = mean_steps(costs, table, cluster, {ablations().front()});
-  print("utilization of all phases balanced over none (in print " +
-            range(published.at("mfu_gain")) + " x)",
-        balanced / none.front().utilization, "x", cluster);
+  const auto none = mean_steps(costs, table, cluster, {ablations().front()}).front();
+  for (const auto& [of, name] : kWaits) {
+    if (cluster.model == "mllm-84b")
+      print(name + std::string("utilization over that in print, all"),
+            (balanced.*of).utilization / in_print, "x", cluster);
+    print(name + ("utilization of all phases balanced over none (in print " +
+                  range(published.at("mfu_gain")) + " x)"),
+          (balanced.*of).utilization / (none.*of).utilization, "x", cluster);
+  }
 }
 
 /// The LLM balanced alone, with the mini-batch that print has for that, beside all phases on the
 /// whole cluster.
-void print_llm_alone(const PaperCosts& costs, const Json& table, Cluster cluster, double balanced) {
+void print_llm_alone(const PaperCosts& costs, const Json& table, Cluster cluster,
+                     const AblatedStep& balanced) {
   const Json& mini_batch = table.at("models").at(cluster.model).at("mini_batch");
   if (!mini_batch.contains("llm_alone")) return;
   const Json& published = table.at("published");
   const double in_print =
       published.at("llm_alone_mfu_84b").get<double>() / published.at("mfu_84b").get<double>();
   cluster.mini_batch = mini_batch.at("llm_alone").get<std::size_t>();
-  for (const Ablation& ablation : ablations())
-    if (ablation.name == "LLM alone")
-      print("utilization of the LLM balanced alone over all phases (in print " +
-                std::to_string(in_print).substr(0, 4) + " x)",
-            mean_steps(costs, table, cluster, {ablation}).front().utilization / balanced, "x",
-            cluster);
+  auto asked = ablations();
+  std::erase_if(asked, [](const Ablation& one) { return one.name != "LLM alone"; });
+  const auto alone = mean_steps(costs, table, cluster, asked).front();
+  for (const auto& [of, name] : kWaits)
+    print(name + ("utilization of the LLM balanced alone over all phases (in print " +
+                  std::to_string(in_print).substr(0, 4) + " x)"),
+          (alone.*of).utilization / (balanced.*of).utilization, "x", cluster);
 }
 
 }  // namespace
@@ -137,7 +155,7 @@ int main() {
                         mini_batch.at("orchmllm").get<std::size_t>(), draws("whole")};
     const Cluster part{name, table.at("clusters").at("ablations").get<std::size_t>(),
                        mini_batch.at("ablations").get<std::size_t>(), draws("ablations")};
-    const double balanced = print_ablations(costs, table, whole);
+    const auto balanced = print_ablations(costs, table, whole);
     print_gain(costs, table, whole, balanced);
     print_ablations(costs, table, part);
     print_llm_alone(costs, table, part, balanced);
