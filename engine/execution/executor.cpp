@@ -134,8 +134,10 @@ Result<Progress> Executor::advance() {
     const Action& action = actions[next_action_];
     auto ready = is_ready(action);
     if (!ready.ok()) return std::move(ready).error();
-    if (!ready.value())
+    if (!ready.value()) {
+      note_wait(action);
       return is_prepared_ && !decision_ ? Progress::committing : Progress::waiting;
+    }
     launch(&action, work_of(action));
     ++next_action_;
   }

@@ -137,6 +137,8 @@ class Executor : private Viewer {
   Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
   LongWork long_work(const Action* action) const;
+  std::vector<AwaitedMessage> senders_of(const Action& action) const;
+  void note_wait(const Action& action) const;
   Status end_work();
   Status drop(StageId id, StageProgram& program) const;
   Work work_of(const Action& action);

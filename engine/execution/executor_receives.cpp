@@ -70,4 +70,61 @@ Status Executor::post_receives() {
   return Done{};
 }
 
+/// What sends what an action takes from other devices: of each of `arrivals_of`, in their order.
+std::vector<AwaitedMessage> Executor::senders_of(const Action& action) const {
+  AwaitedMessage sent;
+  sent.sent_in.message = action.message;
+  sent.sent_in.delivery = action.delivery;
+  const auto by_stage = [&](StageId stage, ActionKind kind) {
+    sent.from = plan_.at(stage).devices.front();
+    sent.sent_in.kind = kind;
+  };
+  // Rows come from the stage that makes them, or from the device that they pass.
+  const auto by_last_leg = [&](StageId stage, ActionKind sends, ActionKind passes) {
+    by_stage(stage, sends);
+    const DeviceId relay = iteration_->at(action.message).relay;
+    if (!relay.valid()) return;
+    sent.from = relay;
+    sent.sent_in.kind = passes;
+  };
+  switch (action.kind) {
+    case ActionKind::receive:
+      by_last_leg(iteration_->at(action.message).source.stage, ActionKind::send, ActionKind::relay);
+      break;
+    case ActionKind::receive_gradient:
+      by_last_leg(iteration_->at(action.message).destination.stage, ActionKind::send_gradient,
+                  ActionKind::relay_gradient);
+      break;
+    case ActionKind::relay:
+      by_stage(iteration_->at(action.message).source.stage, ActionKind::send);
+      break;
+    case ActionKind::relay_gradient:
+      by_stage(iteration_->at(action.message).destination.stage, ActionKind::send_gradient);
+      break;
+    case ActionKind::receive_content:
+      sent.from = iteration_->at(action.delivery).from;
+      sent.sent_in.kind = ActionKind::send_content;
+      break;
+    case ActionKind::reduce_partial:
+    case ActionKind::reduce:
+    case ActionKind::reduce_relay:
+    case ActionKind::reduce_receive: return sums_.senders_of(action);
+    default: return {};
+  }
+  return {sent};
+}
+
+/// While work of its own is under way a device waits for nobody, and has not sent yet what that
+/// makes.
+void Executor::note_wait(const Action& action) const {
+  if (options_.in_hand == nullptr || !in_flight_.empty()) return;
+  LongWait wait{options_.device, iteration_->step, options_.epoch_number,
+                static_cast<std::int64_t>(next_action_)};
+  const auto arrivals = arrivals_of(action);
+  const auto senders = senders_of(action);
+  for (std::size_t i = 0; i < arrivals.size(); ++i)
+    if (!mailbox_.has(arrivals[i])) wait.awaited.push_back(senders[i]);
+  options_.in_hand->waits(std::move(wait));
+}
+
 }  // namespace troupe::engine

@@ -70,6 +70,20 @@ std::vector<Arrival> GroupSums::arrivals_of(const Action& action, at::ScalarType
   return arrivals;
 }
 
+std::vector<AwaitedMessage> GroupSums::senders_of(const Action& action) const {
+  std::vector<AwaitedMessage> senders;
+  const auto& holders = plan_.groups[action.group.index()].holders;
+  const Part& part = parts_[action.group.index()];
+  if (part.sum.is_call) return senders;
+  for (const SumTransfer& from : part.sum.taken(part.role.place, action.kind)) {
+    AwaitedMessage sent{holders[static_cast<std::size_t>(from.holder)]};
+    sent.sent_in.kind = from.kind;
+    sent.sent_in.group = action.group;
+    senders.push_back(sent);
+  }
+  return senders;
+}
+
 /// Where the device keeps the sum: with its first use, or with what it keeps on standby.
 at::Tensor& GroupSums::sum_of(GroupId group) {
   const auto& uses = parts_[group.index()].role.uses;

@@ -29,6 +29,9 @@ class GroupSums {
   /// What an action of a group's sum takes from other devices; of `reduce_send` nothing.
   std::vector<Arrival> arrivals_of(const Action& action, at::ScalarType dtype) const;
 
+  /// What sends it: of each arrival its own, in their order.
+  std::vector<AwaitedMessage> senders_of(const Action& action) const;
+
   /// Whether all holders of the group call for its sum together (sum_calls.hpp): then `send` makes
   /// what the device enters, nothing is sent, and nothing arrives.
   bool is_call(GroupId group) const { return parts_[group.index()].sum.is_call; }

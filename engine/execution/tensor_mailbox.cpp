@@ -129,6 +129,12 @@ Status TensorMailbox::check() {
   return Done{};
 }
 
+bool TensorMailbox::has(const Arrival& arrival) const {
+  const auto posted = posted_.find(arrival.key);
+  if (posted != posted_.end()) return posted->second.operation.done();
+  return local_.contains(arrival.key);
+}
+
 void TensorMailbox::forget_ended_sends() {
   std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
 }

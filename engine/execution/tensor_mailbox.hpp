@@ -91,6 +91,9 @@ class TensorMailbox {
   /// Rows and gradients that are there and no stage has yet: what deferral holds back.
   Bytes held() const;
 
+  /// Whether this is there, or is known not to come; not before it was posted.
+  bool has(const Arrival& arrival) const;
+
  private:
   struct Posted {
     std::shared_ptr<at::Tensor> tensor;

@@ -12,6 +12,7 @@ void WorkInHand::belong_to(Describe describe) {
   describe_ = std::move(describe);
   entered_.reset();
   launched_.clear();
+  wait_.reset();
 }
 
 void WorkInHand::entered(const Action* action) {
@@ -29,6 +30,7 @@ void WorkInHand::launched(const Action* action, std::shared_ptr<const Launch> la
   const std::int64_t now_ns = observe::trace_now_ns();
   const std::lock_guard lock(mutex_);
   launched_.push_back({action, now_ns, std::move(launch)});
+  wait_.reset();
 }
 
 void WorkInHand::taken() {
@@ -39,6 +41,20 @@ void WorkInHand::taken() {
 void WorkInHand::dropped() {
   const std::lock_guard lock(mutex_);
   launched_.clear();
+  wait_.reset();
+}
+
+void WorkInHand::waits(LongWait present) {
+  const std::lock_guard lock(mutex_);
+  // It is for the same action until that is launched; what is missing says whether anything came.
+  if (!wait_ || wait_->awaited != present.awaited) ++waits_;
+  wait_ = std::move(present);
+}
+
+std::optional<PresentWait> WorkInHand::wait() const {
+  const std::lock_guard lock(mutex_);
+  if (!wait_) return std::nullopt;
+  return PresentWait{waits_, *wait_};
 }
 
 /// A device turns to work when that before it has completed.

@@ -1,7 +1,8 @@
-// What a device is in the middle of, for whoever watches it from another thread: work that never
-// returns stops a step without an error, and the thread that could say so is the one that hangs.
+// What a device is in the middle of, or waits for, for whoever watches it from another thread: work
+// that never returns stops a step without an error, and the thread that could say so is the one
+// that hangs. A message that is lost on its way stops it likewise.
 //
-// Thread-safe. Costs the device four uncontended locks per action.
+// Thread-safe. Costs the device four uncontended locks per action, and one where it must wait.
 
 #pragma once
 
@@ -17,6 +18,13 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 
 namespace troupe::engine {
+
+/// What a device waits for now. Each wait has a number of its own, and so has the rest of one after
+/// something of it has come.
+struct PresentWait {
+  std::int64_t number = 0;  ///< From 1.
+  LongWait wait;            ///< Without its time, which is for whoever watches it to measure.
+};
 
 class WorkInHand {
  public:
@@ -35,8 +43,13 @@ class WorkInHand {
   /// completed meanwhile does not count. `action` stays valid so long.
   void launched(const Action* action, std::shared_ptr<const Launch> launch);
   void taken();
-  /// None of it is any more.
+  /// None of it is any more, nor is anything waited for.
   void dropped();
+
+  /// The device goes no further before this has come, until it launches something.
+  void waits(LongWait present);
+  /// None: it is at work, or has no list to go through.
+  std::optional<PresentWait> wait() const;
 
   /// What the device has been at for this long, in [0, inf), or longer: the work in which a thread
   /// of it is, else the oldest that has not completed. None: nothing has taken so long.
@@ -54,6 +67,8 @@ class WorkInHand {
   Describe describe_;
   std::optional<Item> entered_;
   std::deque<Item> launched_;
+  std::int64_t waits_ = 0;  ///< So many so far.
+  std::optional<LongWait> wait_;
 };
 
 }  // namespace troupe::engine

@@ -113,6 +113,43 @@ struct LongWorks {
   }
 };
 
+/// A message for which a device waits, by the action that sends it.
+struct AwaitedMessage {
+  DeviceId from;        ///< In whose list that action is.
+  Action sent_in = {};  ///< Its kind, with its message, delivery or group alone.
+
+  friend bool operator==(const AwaitedMessage&, const AwaitedMessage&) = default;
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, AwaitedMessage& x) {
+    return f(x.from, x.sent_in);
+  }
+};
+
+/// A device that goes no further in its list before others have done something.
+struct LongWait {
+  DeviceId device;
+  std::int64_t step = 0;
+  EpochNumber epoch_number = 0;
+  std::int64_t next_action = 0;  ///< Place in its list; what is before it is done, and was sent.
+  std::vector<AwaitedMessage> awaited = {};  ///< Not there yet; none: for no message.
+  double seconds = 0;                        ///< For so long when this was told; >= 0.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LongWait& x) {
+    return f(x.device, x.step, x.epoch_number, x.next_action, x.awaited, x.seconds);
+  }
+};
+
+/// The same of all devices of a node; none: what was told before is over.
+struct LongWaits {
+  std::vector<LongWait> waits;
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, LongWaits& x) {
+    return f(x.waits);
+  }
+};
+
 /// COMMIT or DISCARD for one step, the same for every device.
 struct Decision {
   std::int64_t step = 0;

@@ -72,6 +72,21 @@ TEST_CASE("receives are posted as far as the bound has room, and again after a r
   CHECK(fixture.here().post({arrival(TagKind::rows, 0, 9)}).value());
 }
 
+TEST_CASE("a mailbox has what has come, and what was handed over here", "[engine]") {
+  Fixture fixture;
+  fixture.here().begin(1, Bytes{1000});
+  fixture.there().begin(1, {});
+  const auto coming = arrival(TagKind::reduce, 0, 2), late = arrival(TagKind::reduce, 1, 2);
+  const auto own = arrival(TagKind::rows, 2, 2);
+  fixture.there().send({coming.key, 0, tensor(2, 1)});
+  CHECK_FALSE(fixture.here().has(coming));  // It may have, but was not posted.
+  REQUIRE(fixture.here().post({coming, late}).value());
+  fixture.here().put(own.key, Bytes{16});
+  CHECK(fixture.here().has(coming));
+  CHECK_FALSE(fixture.here().has(late));
+  CHECK(fixture.here().has(own));
+}
+
 TEST_CASE("what has arrived is held until work has it; reductions are gradients' own memory",
           "[engine]") {
   Fixture fixture;

@@ -78,6 +78,33 @@ TEST_CASE("what a device has in hand is the oldest that has not completed, or wh
   CHECK_FALSE(hand.longer_than(0));
 }
 
+TEST_CASE("a device waits until it launches work, anew where something has come", "[engine]") {
+  WorkInHand hand;
+  CHECK_FALSE(hand.wait());
+  LongWait wait{DeviceId{1}, 3, 1, 7};
+  wait.awaited.resize(2);
+  hand.waits(wait);
+  REQUIRE(hand.wait());
+  CHECK(hand.wait()->number == 1);
+  CHECK(hand.wait()->wait.next_action == 7);
+  hand.waits(wait);  // Somebody woke it in vain.
+  CHECK(hand.wait()->number == 1);
+  wait.awaited.resize(1);
+  hand.waits(wait);
+  CHECK(hand.wait()->number == 2);
+  CHECK(hand.wait()->wait.awaited.size() == 1);
+  const auto launch = std::make_shared<Launch>();
+  hand.launched(nullptr, launch);
+  CHECK_FALSE(hand.wait());
+  hand.waits(wait);
+  CHECK(hand.wait()->number == 3);
+  hand.dropped();
+  CHECK_FALSE(hand.wait());
+  hand.waits(wait);
+  hand.belong_to(by_group);
+  CHECK_FALSE(hand.wait());
+}
+
 TEST_CASE("a stage that is at it is named with stage, microbatch, step and samples",
           "[engine][errors]") {
   for (const double delay_ms : {0.0, 0.2}) {
