@@ -43,6 +43,7 @@ CAF_ADD_TYPE_ID(troupe, (troupe::actors::ControlRequest))
 CAF_ADD_TYPE_ID(troupe, (troupe::engine::StepVerdict))
 CAF_ADD_TYPE_ID(troupe, (troupe::engine::FailedWork))
 CAF_ADD_TYPE_ID(troupe, (troupe::engine::LongWorks))
+CAF_ADD_TYPE_ID(troupe, (troupe::engine::LongWaits))
 
 CAF_ADD_ATOM(troupe, troupe::actors, join_atom, "join")
 CAF_ADD_ATOM(troupe, troupe::actors, apply_atom, "apply")
@@ -101,6 +102,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<NodeId, engine::FailedWork>,
     // What a node's devices have been at for long; none: nothing any more.
     caf::reacts_to<NodeId, engine::LongWorks>,
+    // For what a node's devices have long waited; none: for nothing any more.
+    caf::reacts_to<NodeId, engine::LongWaits>,
     // The scheduler has planned the next batch (head only).
     caf::reacts_to<PlannedBatchPtr>,
     // The scheduler has seen how pipelines of other sizes would be cut (head only).

@@ -47,6 +47,14 @@ void watch_work(Self self, Time now) {
     self->send(state.supervisor, state.welcome->node, std::move(*told));
 }
 
+/// Only the supervisor hears of both ends of a way on which nothing comes any more.
+void watch_waits(Self self, Time now) {
+  auto& state = self->state;
+  const Duration interval = long_wait_interval(state.welcome->heartbeat_timeout_s);
+  if (auto told = state.long_waits.pass(now, interval, state.work))
+    self->send(state.supervisor, state.welcome->node, std::move(*told));
+}
+
 /// Shows the supervisor that this node lives, and ends the node where the supervisor is silent.
 void watch(Self self) {
   auto& state = self->state;
@@ -59,6 +67,7 @@ void watch(Self self) {
   watch_for_head(self);
   watch_reads(self, now);
   watch_work(self, now);
+  watch_waits(self, now);
   self->delayed_send(self, look_interval(state.welcome->heartbeat_interval_s), tick_atom::value);
 }
 

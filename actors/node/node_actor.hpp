@@ -17,6 +17,7 @@
 #include "actors/node/call_watch.hpp"
 #include "actors/node/executor_actor.hpp"
 #include "actors/node/read_watch.hpp"
+#include "actors/node/wait_watch.hpp"
 #include "actors/node/work_watch.hpp"
 
 namespace troupe::actors {
@@ -88,6 +89,7 @@ struct NodeState {
   ReadWatch reads;                        ///< Of the data, once they are open.
   CallWatch calls;                        ///< Of a format's function.
   WorkWatch long_work;                    ///< Of its devices.
+  WaitWatch long_waits;                   ///< The same.
   std::optional<JobEnd> own_fault;        ///< It could not open its data; it ends with this.
 
   static inline const char* name = "node";

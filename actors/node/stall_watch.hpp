@@ -20,6 +20,10 @@ class StallWatch {
   /// times the longest step before it.
   bool hopeless(Duration waited, Duration limit) const;
 
+  /// For how long a message between two nodes may be on its way: for `limit`, and for three times
+  /// the longest step so far; while there is none, for 30 s.
+  Duration message_bound(Duration limit) const;
+
  private:
   Duration bound() const;
 

@@ -1,12 +1,15 @@
 #include "actors/supervisor/supervisor_stalls.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "actors/coordination/silent_ways.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
@@ -95,6 +98,24 @@ std::vector<NodeId> to_blame(const SupervisorState& state, const std::vector<Nod
   return nodes;
 }
 
+/// Times `cluster.heartbeat_timeout_s` that a message may be on its way: TCP sends what a short
+/// trouble has swallowed again after up to twice its time.
+constexpr double kMessageTimeouts = 2;
+
+/// Ways on which nothing comes any more; none where no step is waited for.
+std::vector<SilentWay> find_silent_ways(const SupervisorState& state) {
+  if (state.job.phase() != Phase::training || state.job.loop.is_idle()) return {};
+  if (state.job.is_halted()) return {};
+  std::vector<engine::LongWait> waits;
+  for (std::size_t i = 0; i < state.links.size(); ++i)
+    if (state.job.members.takes_part(NodeId{i}))
+      waits.insert(waits.end(), state.links[i].long_waits.begin(), state.links[i].long_waits.end());
+  const double silence_s = state.resources->setup.job.cluster.heartbeat_timeout_s;
+  const Duration bound = state.stalls.message_bound(seconds(kMessageTimeouts * silence_s));
+  return silent_ways(state.configuration.plan, state.job.loop.under_way().front().batch->iteration,
+                     waits, std::chrono::duration<double>(bound).count());
+}
+
 }  // namespace
 
 void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
@@ -102,6 +123,23 @@ void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
   known.clear();
   for (const engine::LongWork& work : told.works)
     known.push_back({work.device, now(self) - seconds(work.seconds), work.work});
+}
+
+void note_long_waits(Self self, NodeId node, const engine::LongWaits& told) {
+  auto& state = self->state;
+  state.links[node.index()].long_waits = told.waits;
+  for (const SilentWay& way : find_silent_ways(state)) {
+    const auto missed = state.job.members.missed().find(way.from);
+    if (missed != state.job.members.missed().end() && missed->second.contains(way.to)) continue;
+    // Since then, not since it is known.
+    for (const NodeId end : {way.from, way.to})
+      state.job.members.suspect(end, now(self) - seconds(way.seconds));
+    peer_missed(self, way.to, way.from, state.job.members.generation(),
+                "what it sent " + seconds_text(std::round(10 * way.seconds) / 10) +
+                    " ago has not come, and neither of them was told of an error");
+    // Either end may be at fault, or neither: that one of them has something to wait for is chance.
+    state.job.members.miss(way.from, way.to);
+  }
 }
 
 void find_stalls(Self self) {

@@ -1,5 +1,6 @@
 // Steps that do not end and layouts that do not come up: who is told of them, which stage does not
-// return, and whose node is lost for it. A part of the supervisor's actor.
+// return, which message does not come, and whose node is lost for it. A part of the supervisor's
+// actor.
 
 #pragma once
 
@@ -9,6 +10,13 @@ namespace troupe::actors {
 
 /// A node says what its devices have been at for long.
 void note_long_work(SupervisorSelf self, NodeId node, const engine::LongWorks& told);
+
+/// A node says for what its devices have long waited. Where a message was sent and does not come,
+/// for twice `cluster.heartbeat_timeout_s` and three times the longest step so far (in the first
+/// one 30 s), both ends of its way miss each other: as where a connection breaks, the job does
+/// without the one whose loss costs less, or the one with most such ways. Of a layout that comes up
+/// nothing is known: a copy of state may take long.
+void note_long_waits(SupervisorSelf self, NodeId node, const engine::LongWaits& told);
 
 /// Tells of a step that takes very long. One that nobody should wait for any longer
 /// (`train.stall_timeout_s`) costs the nodes whose devices have been in one piece of its work for

@@ -37,7 +37,8 @@ struct NodeLink {
   caf::strong_actor_ptr handle;  ///< The node's actor, once it has joined.
   NodeReady ready;
   Silence silence;
-  std::vector<KnownWork> long_work = {};  ///< Of its devices, as it said last.
+  std::vector<KnownWork> long_work = {};          ///< Of its devices, as it said last.
+  std::vector<engine::LongWait> long_waits = {};  ///< The same.
 };
 
 /// A checkpoint on its way.

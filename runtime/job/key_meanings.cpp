@@ -207,7 +207,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "How long a node that has joined may take to open its data and devices; a job that has not "
      "begun waits as long for it."},
     {"cluster.heartbeat_interval_s", "Between two signs of life of a node, or of the head."},
-    {"cluster.heartbeat_timeout_s", "Silence after which a node, or the head, counts as lost."},
+    {"cluster.heartbeat_timeout_s",
+     "Silence after which a node, or the head, counts as lost. A message between two nodes may be "
+     "on its way for twice as long, and for three of the longest step so far."},
     {"cluster.head_timeout_s",
      "How long nodes whose head is lost keep their state for another one; 0: not at all, but its "
      "own wait 20 times heartbeat_timeout_s for one that is only stopped (Ctrl-Z).",

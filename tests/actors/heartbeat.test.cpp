@@ -100,5 +100,17 @@ TEST_CASE("a stall is hopeless after its limit and ten times the longest step", 
   CHECK(stalls.hopeless(4001s, 3600s));
 }
 
+TEST_CASE("a message may be on its way for three times the longest step, and for 30 s in the first",
+          "[actors]") {
+  StallWatch stalls;
+  CHECK(stalls.message_bound(6s) == 30s);
+  CHECK(stalls.message_bound(40s) == 40s);
+  stalls.ended(1s);
+  CHECK(stalls.message_bound(6s) == 6s);
+  stalls.ended(5s);
+  stalls.ended(2s);
+  CHECK(stalls.message_bound(6s) == 15s);
+}
+
 }  // namespace
 }  // namespace troupe::actors

@@ -24,6 +24,7 @@ from whole_jobs import (END_WITHIN_S, JOB, ONE_PIPELINE, TWO_NODES, Hosts, alive
                         expect_none_left, finish, port_of, run_quietly, run_script)
 from dead_folder import dead_folder
 from free_port import free_port
+from recorded_runs import read_lines_so_far
 from run_cases import Failure, Skipped
 from stalled_file import StalledFile
 
@@ -471,6 +472,38 @@ def a_node_that_loses_its_network_is_named(bench):
         expect_node_end(nodes[0], 1, ["node 0 ends: node 1 ("], begin)
         expect_node_end(nodes[1], 1, ["node 1 ends: ", "the supervisor was lost: nothing was heard from it for 3 s"], begin)
         print(f"  all ended {time.monotonic() - begin:.1f} s after the cable was cut")
+
+
+# Each of two nodes has everything.
+WHOLE_ON_EACH = ("cluster.nodes=2", "cluster.local_nodes=0",
+                 'parallel.pipelines=[{stages=[{node=0,vision="all",audio="all",llm="all"}]},'
+                 '{stages=[{node=1,vision="all",audio="all",llm="all"}]}]')
+
+
+# Window: a way between two nodes drops everything in silence
+def a_way_that_drops_everything_costs_one_end(bench):
+    """The bridge carries nothing between the hosts of two nodes any more, and all between each of them and the head."""
+    bench.use_key()
+    with Hosts(3) as hosts:
+        head = bench.start(*WHOLE_ON_EACH, "cluster.listen=10.77.0.1:7704", "cluster.heartbeat_interval_s=0.3",
+                           "cluster.heartbeat_timeout_s=1.5", steps=200, prefix=hosts.prefix(0))
+        address = port_of(head)
+        nodes = [bench.node(address, "--node", str(i), prefix=hosts.prefix(1 + i)) for i in range(2)]
+        bench.wait_for_steps(3)
+        for port in ("tp2", "tp3"):
+            if not run_quietly("ip", "-n", hosts.names[0], "link", "set", port, "type", "bridge_slave", "isolated", "on"):
+                raise Skipped("bridges of this kernel isolate no ports")
+        begin, seen = time.monotonic(), len(bench.metrics())
+        bench.wait_for_steps(seen + 3, seconds=20)
+        print(f"  the other node trains on {time.monotonic() - begin:.1f} s after the way was cut")
+        expect_end(head, 0, [], within=90)
+        lost = [event for event in read_lines_so_far(bench.run_dir / "events.jsonl") if event["kind"] == "lost"]
+        expect([event["nodes"] for event in lost] == [[1]], f"lost: {lost}")
+        expect("has not come, and neither of them was told of an error" in lost[0]["why"], f"why: {lost[0]['why']}")
+        expect(lost[0]["detect_ms"] >= 3000, f"it was given up too soon: {lost[0]}")
+        expect_end(nodes[1], 1, ["node 1 ends: the job goes on without this node"], within=8)
+        finish(nodes[0], 8)
+        expect(nodes[0].returncode == 0, f"the other node ended with {nodes[0].returncode}")
 
 
 SLOW = 'debug.slow_shapes=[{module="vision",max_rows=1000000,factor=1000},{module="llm",max_rows=1000000,factor=1000}]'

@@ -5,6 +5,7 @@
 
 #include "actors/supervisor/supervisor_wait.hpp"
 
+#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <string>
@@ -83,6 +84,34 @@ TEST_CASE("a job with too few nodes for any layout saves what they have, and goe
   CHECK((kinds == std::vector<std::string>{"lost", "joined"}));
   head.pass(12s, {0, 1, 2, 3});
   CHECK_FALSE(head.ended);  // Nobody is waited for any more.
+}
+
+TEST_CASE("a job that waits for nodes gives up nobody for messages of a step that has no end",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  job.saving.run_step(2);
+  head.plan(2);
+  job.lose_node_3();
+  job.save();
+  const IterationPlan& step = head.seen[0].plans.back();
+  REQUIRE(step.step == 3);
+  const auto& list = step.actions[0];
+  const auto sends = std::find_if(list.begin(), list.end(), [](const Action& action) {
+    return action.kind == ActionKind::send;
+  });
+  REQUIRE(sends != list.end());
+  engine::AwaitedMessage message{DeviceId{0}};
+  message.sent_in.kind = sends->kind;
+  message.sent_in.message = sends->message;
+  engine::LongWaits sender, receiver;
+  sender.waits.push_back({DeviceId{0}, 3, 1, sends - list.begin() + 1, {}, 1000});
+  receiver.waits.push_back({DeviceId{1}, 3, 1, 0, {message}, 1000});
+  head.tell(NodeId{0}, sender);
+  head.tell(NodeId{1}, receiver);
+  head.pass(1s, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[1].stops.empty());
 }
 
 TEST_CASE("a job that nobody joins in time ends with what its nodes have", "[actors][recovery]") {
