@@ -1,5 +1,8 @@
 #include "actors/supervisor/supervisor_control.hpp"
 
+#include <algorithm>
+#include <map>
+
 #include "actors/supervisor/supervisor_asked_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
@@ -7,6 +10,7 @@
 #include "actors/supervisor/supervisor_state.hpp"
 #include "runtime/observe/job_status.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "scheduler/state/standby_holders.hpp"
 
 namespace troupe::actors {
 
@@ -29,18 +33,58 @@ std::string phase_word(const SupervisorState& state) {
   return "ending";
 }
 
-std::string what_it_does(const SupervisorState& state, NodeId id) {
+/// What a node has in the newest layout.
+struct NodeShare {
+  std::int32_t devices = 0;
+  std::int32_t stages = 0;
+  std::int32_t standby_layers = 0;  ///< That have come.
+};
+
+std::map<NodeId, NodeShare> shares_of(const Configuration& configuration) {
+  const ParallelPlan& plan = configuration.plan;
+  std::map<NodeId, NodeShare> shares;
+  for (const DeviceSlot& device : plan.devices) ++shares[device.node].devices;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) ++shares[plan.node_of(StageId{s})].stages;
+  const auto& arriving = configuration.arriving;
+  for (const Standby& standby : plan.standbys)
+    if (standby.tied.empty() &&
+        std::find(arriving.begin(), arriving.end(), standby) == arriving.end())
+      ++shares[plan.devices[standby.device.index()].node].standby_layers;
+  return shares;
+}
+
+/// Layers of a model that have state of their own.
+std::int32_t layers_with_state(const ModelGraph& model) {
+  const auto units = scheduler::state_units(model);
+  return static_cast<std::int32_t>(std::count_if(
+      units.begin(), units.end(), [](const auto& unit) { return unit.tied.empty(); }));
+}
+
+std::string what_it_does(const SupervisorState& state, NodeId id, const NodeShare& share) {
   const Member& node = state.job.members[id];
   if (node.phase == Member::Phase::missing) return "missing";
   if (node.phase == Member::Phase::gone) return "gone";
-  if (node.phase == Member::Phase::joined) return "opening its data";
-  if (state.job.members.leaving().contains(id)) return "leaving";
+  if (node.phase == Member::Phase::joined) return "joining";
+  if (state.job.members.leaving().contains(id)) return "draining";
   if (state.warming && !state.warming->base.nodes().contains(id)) return "warming up";
-  return state.configuration.plan.nodes().contains(id) ? "working" : "waiting for work";
+  if (share.stages > 0) return "working";
+  if (share.devices == 0) return "waiting for work";
+  return state.resources->setup.job.cluster.spares > 0 ? "spare" : "standing by";
 }
 
-observe::JobStatus status_of(const SupervisorState& state) {
+/// How long nothing was heard of a node that is there; 0: no longer than between signs of life.
+double silence_s(const SupervisorState& state, NodeId id, Time now) {
+  const Member& node = state.job.members[id];
+  if (!is_there(node)) return 0;
+  const Time heard = std::max(state.links[id.index()].silence.last_heard(), node.since);
+  const double silent_s = std::chrono::duration<double>(now - heard).count();
+  const double usual_s = 2 * state.resources->setup.job.cluster.heartbeat_interval_s;
+  return silent_s > usual_s ? silent_s : 0;
+}
+
+observe::JobStatus status_of(const SupervisorState& state, Time now) {
   const HeadResources& resources = *state.resources;
+  auto shares = shares_of(state.configuration);
   observe::JobStatus status;
   status.job = resources.setup.job.job.name;
   status.run = resources.setup.job.job.run_dir.string();
@@ -53,6 +97,7 @@ observe::JobStatus status_of(const SupervisorState& state) {
   status.generation = state.job.members.generation();
   if (!state.configuration.plan.stages.empty())
     status.layout = observe::layout_words(state.configuration.plan);
+  status.layers = layers_with_state(resources.setup.model);
   status.tolerance_left = state.job.members.losses_borne();
   const job::Cluster& cluster = resources.setup.job.cluster;
   status.fault_tolerance = cluster.fault_tolerance;
@@ -63,13 +108,15 @@ observe::JobStatus status_of(const SupervisorState& state) {
   status.is_saving = state.saves.running.has_value();
   for (std::size_t i = 0; i < state.job.members.size(); ++i) {
     const Member& node = state.job.members[NodeId{i}];
+    const NodeShare& share = shares[NodeId{i}];
     observe::NodeStatus& line = status.nodes.emplace_back();
     line.node = NodeId{i};
     line.host = node.host;
     line.pid = node.pid;
-    line.state = what_it_does(state, NodeId{i});
-    for (const DeviceSlot& device : state.configuration.plan.devices)
-      if (device.node == NodeId{i}) ++line.devices;
+    line.state = what_it_does(state, NodeId{i}, share);
+    line.devices = share.devices;
+    line.standby_layers = share.standby_layers;
+    line.silent_s = silence_s(state, NodeId{i}, now);
   }
   return status;
 }
@@ -82,7 +129,8 @@ caf::error refusal(const std::string& why, const std::string& fix) {
 
 caf::result<std::string> control(Self self, const ControlRequest& request) {
   auto& state = self->state;
-  if (request.kind == ControlRequest::Kind::status) return observe::status_line(status_of(state));
+  if (request.kind == ControlRequest::Kind::status)
+    return observe::status_line(status_of(state, now(self)));
   if (state.job.is_over() || state.job.is_stopping())
     return refusal("the job ends already", "none needed");
   switch (request.kind) {

@@ -17,6 +17,17 @@ std::string counted(std::int64_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
+/// `working, stands by for 2 of 6 layers, silent for 3 s`.
+std::string node_words(const NodeStatus& node, std::int32_t layers) {
+  std::string words = node.state;
+  if (node.standby_layers > 0)
+    words += (node.state == "working" ? ", stands by for " : ": holds ") +
+             std::to_string(node.standby_layers) + " of " + counted(layers, "layer");
+  if (node.silent_s > 0)
+    words += ", silent for " + std::to_string(std::lround(node.silent_s)) + " s";
+  return words;
+}
+
 }  // namespace
 
 std::string status_line(const JobStatus& status) {
@@ -26,7 +37,9 @@ std::string status_line(const JobStatus& status) {
                      {"host", node.host},
                      {"pid", node.pid},
                      {"state", node.state},
-                     {"devices", node.devices}});
+                     {"devices", node.devices},
+                     {"standby_layers", node.standby_layers},
+                     {"silent_s", node.silent_s}});
   const Json json = {{"job", status.job},
                      {"run", status.run},
                      {"phase", status.phase},
@@ -37,6 +50,7 @@ std::string status_line(const JobStatus& status) {
                      {"loss", status.loss},
                      {"generation", status.generation},
                      {"layout", status.layout},
+                     {"layers", status.layers},
                      {"tolerance_left", status.tolerance_left},
                      {"fault_tolerance", status.fault_tolerance},
                      {"min_nodes", status.min_nodes},
@@ -63,6 +77,7 @@ Result<JobStatus> read_status(const std::string& line) {
     status.loss = json.at("loss").is_number() ? json.at("loss").get<double>() : std::nan("");
     json.at("generation").get_to(status.generation);
     json.at("layout").get_to(status.layout);
+    json.at("layers").get_to(status.layers);
     json.at("tolerance_left").get_to(status.tolerance_left);
     json.at("fault_tolerance").get_to(status.fault_tolerance);
     json.at("min_nodes").get_to(status.min_nodes);
@@ -77,6 +92,8 @@ Result<JobStatus> read_status(const std::string& line) {
       own.at("pid").get_to(node.pid);
       own.at("state").get_to(node.state);
       own.at("devices").get_to(node.devices);
+      own.at("standby_layers").get_to(node.standby_layers);
+      own.at("silent_s").get_to(node.silent_s);
     }
     return status;
   } catch (const Json::exception& fault) {
@@ -111,7 +128,7 @@ std::string status_text(const JobStatus& status) {
                                  : std::string("no checkpoint yet"))
        << (status.is_saving ? "; one is being written" : "") << "\n";
   for (const NodeStatus& node : status.nodes) {
-    text << "node " << node.node.value << "  " << node.state;
+    text << "node " << node.node.value << "  " << node_words(node, status.layers);
     if (!node.host.empty()) text << "  " << node.host << ", pid " << node.pid;
     if (node.devices > 0) text << "  " << counted(node.devices, "device");
     text << "\n";

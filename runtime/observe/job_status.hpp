@@ -15,8 +15,14 @@ struct NodeStatus {
   NodeId node;
   std::string host;  ///< Empty: nobody has taken the place yet.
   std::int32_t pid = 0;
-  std::string state;         ///< `working`, `waiting for work`, `leaving`, `gone`, ...
-  std::int32_t devices = 0;  ///< That work in the layout.
+  /// `working`: it has a stage; `spare` (one of `cluster.spares`) or `standing by`: none, but
+  /// state; `waiting for work`: neither. `joining`: it opens its data; `warming up`: state comes to
+  /// it while others train; `draining`: it gives its state away and goes. `missing`, `gone`: nobody
+  /// is there.
+  std::string state;
+  std::int32_t devices = 0;         ///< In the layout.
+  std::int32_t standby_layers = 0;  ///< That it keeps up to date without a stage for them.
+  double silent_s = 0;              ///< Nothing was heard of it for so long; 0: it is heard.
 };
 
 struct JobStatus {
@@ -29,6 +35,7 @@ struct JobStatus {
   double loss = 0;     ///< The same.
   EpochNumber generation = 0;
   std::string layout;
+  std::int32_t layers = 0;           ///< Of the model, with parameters of their own.
   std::int32_t tolerance_left = 0;   ///< Nodes that may be lost, whichever, and all state is left.
   std::int32_t fault_tolerance = 0;  ///< So many it promises (`cluster.fault_tolerance`).
   std::int32_t min_nodes = 0;        ///< `cluster.min_nodes`; 0: all to begin, any to go on.

@@ -60,8 +60,10 @@ std::string holder_text(const ReportedHolder& holder) {
   std::string text = "node " + std::to_string(holder.node.value) + ": ";
   for (std::size_t i = 0; i < holder.stages.size(); ++i)
     text += (i == 0 ? "" : "; ") + holder.stages[i];
-  if (holder.stages.empty()) text += "no work";
-  if (holder.standbys > 0) text += "; stands by for " + std::to_string(holder.standbys);
+  if (holder.stages.empty()) text += holder.standbys > 0 ? "standing by" : "no work";
+  if (holder.standbys > 0)
+    text += (holder.stages.empty() ? ": holds " : "; stands by for ") +
+            std::to_string(holder.standbys) + " layers and tied parameters";
   return text;
 }
 

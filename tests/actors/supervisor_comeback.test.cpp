@@ -197,6 +197,14 @@ TEST_CASE("a spare node stands by, and works once another one is lost", "[actors
   head.start_training();
   head.tell(templates_of(head.resources.setup));
   CHECK((standing_by(head.seen[3].configurations.at(0)) == std::set<NodeId>{NodeId{3}}));
+  const auto told = [&] { return observe::read_status(head.ask({})).value(); };
+  CHECK(told().nodes[0].state == "working");
+  CHECK(told().nodes[3].state == "spare");
+  CHECK(told().nodes[3].standby_layers == told().layers);
+  CHECK(told().layers > 0);
+  head.resources.setup.job.cluster.spares = 0;  // As a holder that was added for the promise.
+  CHECK(told().nodes[3].state == "standing by");
+  head.resources.setup.job.cluster.spares = 1;
   head.plan(0);
   head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
   REQUIRE(head.seen[3].configurations.size() == 2);

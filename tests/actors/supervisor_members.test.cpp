@@ -272,6 +272,28 @@ TEST_CASE("the job's owner is answered", "[actors][members]") {
   CHECK(says(head.join("late"), "the job ends: stopped by troupe ctl"));
 }
 
+TEST_CASE("the job's owner hears who comes, who goes and who is silent", "[actors][members]") {
+  using Kind = ControlRequest::Kind;
+  Members leaving;
+  leaving.head.plan(0);
+  leaving.ask(Kind::drain, 3);
+  CHECK(observe::read_status(leaving.ask(Kind::status)).value().nodes[3].state == "draining");
+
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  head.join("another");
+  head.pass(1400ms, {0, 1, 2});  // Twice cluster.heartbeat_interval_s is 1 s.
+  const auto status = observe::read_status(members.ask(Kind::status)).value();
+  CHECK(status.nodes[1].state == "joining");
+  CHECK(status.nodes[0].silent_s == 0);
+  CHECK(status.nodes[3].silent_s > 1.3);
+  CHECK(says(observe::status_text(status), "node 3  working, silent for 1 s"));
+}
+
 TEST_CASE("the job's owner hears what the job promises, and where nodes join",
           "[actors][members]") {
   Members members([](job::Job& job) {

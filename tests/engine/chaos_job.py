@@ -132,7 +132,7 @@ class ChaosJob:
         """Nodes that take part, by their numbers."""
         by_pid = {node.pid: node for node in self.nodes if node.runs()}
         return {line["node"]: by_pid[line["pid"]] for line in status["nodes"]
-                if line["state"] in ("working", "waiting for work") and line["pid"] in by_pid}
+                if line["state"] in ("working", "standing by", "spare", "waiting for work") and line["pid"] in by_pid}
 
     def last_words(self):
         with open(self.folder / "head.log", encoding="utf-8", errors="replace") as file:

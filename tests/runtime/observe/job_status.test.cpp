@@ -49,5 +49,26 @@ TEST_CASE("a job says what it promises, what is left of that, and where nodes jo
   CHECK(text_of() == begin + "(promised: 2)\nat least 3 nodes, 1 spare node\nno checkpoint yet\n");
 }
 
+TEST_CASE("a job says of each node what it works, holds and how long it is silent", "[observe]") {
+  JobStatus status;
+  status.job = "small";
+  status.phase = "training";
+  status.layers = 6;
+  status.nodes.push_back({NodeId{0}, "host", 12, "working", 1, 2, 0});
+  status.nodes.push_back({NodeId{1}, "host", 13, "spare", 1, 6, 2.6});
+  status.nodes.push_back({NodeId{2}, "host", 14, "waiting for work", 0, 0, 0});
+  const auto read = read_status(status_line(status));
+  REQUIRE(read.ok());
+  CHECK(read.value().layers == 6);
+  CHECK(read.value().nodes[1].standby_layers == 6);
+  CHECK(read.value().nodes[1].silent_s == 2.6);
+  CHECK(status_text(read.value()) ==
+        "small: training, step 0 done\n"
+        "no checkpoint yet\n"
+        "node 0  working, stands by for 2 of 6 layers  host, pid 12  1 device\n"
+        "node 1  spare: holds 6 of 6 layers, silent for 3 s  host, pid 13  1 device\n"
+        "node 2  waiting for work  host, pid 14\n");
+}
+
 }  // namespace
 }  // namespace troupe::observe

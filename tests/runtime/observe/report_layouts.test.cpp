@@ -147,5 +147,21 @@ TEST_CASE("nodes of a large layout beyond the first ones are counted", "[observe
   CHECK_THAT(table, !ContainsSubstring("node 64: llm"));
 }
 
+TEST_CASE("a node without a stage stands by for what it holds, or has no work", "[observe]") {
+  RunRecord run;
+  for (EpochNumber generation = 1; generation <= 2; ++generation) {
+    ReportedLayout layout;
+    layout.generation = generation;
+    layout.words = "few";
+    layout.holders = {{NodeId{0}, {"llm"}, 2}, {NodeId{1}, {}, 3}, {NodeId{2}, {}, 0}};
+    run.layouts.newest.push_back(layout);
+  }
+  const auto table = layouts_table(run);
+  for (const auto* words :
+       {"node 0: llm; stands by for 2 layers and tied parameters<",
+        "node 1: standing by: holds 3 layers and tied parameters<", "node 2: no work<"})
+    CHECK_THAT(table, ContainsSubstring(words));
+}
+
 }  // namespace
 }  // namespace troupe::observe
