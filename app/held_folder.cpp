@@ -1,12 +1,17 @@
 #include "app/held_folder.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "app/ask_head.hpp"
 #include "app/control_file.hpp"
 #include "engine/profiling/this_machine.hpp"
 #include "engine/run/run_lock.hpp"
+#include "runtime/files/file_reads.hpp"
 
 namespace troupe::app {
 
@@ -23,6 +28,26 @@ bool is_stopped(const std::string& process) {
   return name_ends != std::string::npos && facts.compare(name_ends + 2, 1, "T") == 0;
 }
 
+/// `; its newest line, in metrics.jsonl, is 40 s old`: how long a head that answers nothing has
+/// been silent. Empty where it has written none.
+std::string silence_text(const std::filesystem::path& run) {
+  const files::ReadingFile reading(run);
+  std::string name;
+  std::filesystem::file_time_type newest;
+  for (const char* file : {"metrics.jsonl", "events.jsonl", "train.log"}) {
+    std::error_code fault;
+    const auto written = std::filesystem::last_write_time(run / file, fault);
+    if (fault || (!name.empty() && written <= newest)) continue;
+    name = file;
+    newest = written;
+  }
+  if (name.empty()) return "";
+  const auto age = std::filesystem::file_time_type::clock::now() - newest;
+  const auto age_s =
+      std::max<std::int64_t>(0, std::chrono::floor<std::chrono::seconds>(age).count());
+  return "; its newest line, in " + name + ", is " + std::to_string(age_s) + " s old";
+}
+
 }  // namespace
 
 Error told_of_holder(Error refused, const std::filesystem::path& run) {
@@ -33,7 +58,7 @@ Error told_of_holder(Error refused, const std::filesystem::path& run) {
   const std::string end = (is_here ? "" : "on " + owner->host + ": ") + ("kill -9 " + process) +
                           ", then the same command";
   if (is_here && is_stopped(process)) {
-    refused.message += "; it is stopped, and answers nothing";
+    refused.message += "; it is stopped, and answers nothing" + silence_text(run);
     refused.fix = "kill -CONT " + process + " lets it go on; or " + end;
     return refused;
   }
@@ -46,7 +71,7 @@ Error told_of_holder(Error refused, const std::filesystem::path& run) {
     refused.message += "; it answers";
     return refused;
   }
-  refused.message += "; it does not answer";
+  refused.message += "; it does not answer" + silence_text(run);
   refused.fix = "if it hangs: " + end;
   return refused;
 }

@@ -10,9 +10,9 @@
 
 namespace troupe::app {
 
-/// The refusal of a run folder with whether the head of the job that holds it answers, and what
-/// frees the folder where it does not: a head that hangs keeps its lock for ever. `refused` names
-/// its process. Takes a few seconds where it does not answer.
+/// The refusal of a run folder with whether the head of the job that holds it answers, and where it
+/// does not since when it has written nothing and what frees the folder: a head that hangs keeps
+/// its lock for ever. `refused` names its process. Takes a few seconds where it does not answer.
 Error told_of_holder(Error refused, const std::filesystem::path& run);
 
 }  // namespace troupe::app

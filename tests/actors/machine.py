@@ -213,13 +213,14 @@ def who_would_take_the_folder_of_a_head_that_hangs_hears_how(bench):
     pids = children(head.pid)
     names, end = f"another job writes this run folder: process {head.pid} on ", f"kill -9 {head.pid}, then the same command"
     head.send_signal(signal.SIGSTOP)
-    expect_end(bench.start(steps=2), 2, [names, "; it is stopped", f"fix: kill -CONT {head.pid} lets it go on; or {end}"], within=10)
+    expect_end(bench.start(steps=2), 2, [names, "; it is stopped", "; its newest line, in ", f"fix: kill -CONT {head.pid} lets it go on; or {end}"], within=10)
     head.send_signal(signal.SIGCONT)
     with StoppedThreads(head.pid, lambda _, name: name.startswith("caf.")):
-        expect_end(bench.start(steps=2), 2, [names, "; it does not answer", f"fix: if it hangs: {end}"], within=20)
+        expect_end(bench.start(steps=2), 2, [names, "; it does not answer; its newest line, in ", f"fix: if it hangs: {end}"], within=20)
     head.kill()
     finish(head, 5)
     expect_none_left(pids)
+    expect_end(bench.start(steps=2), 0, [], within=60)  # "Then the same command."
     with open(bench.run_dir.parent / f".{bench.run_dir.name}.lock", "w", encoding="utf-8") as lock:  # Of a head that has only begun.
         fcntl.flock(lock, fcntl.LOCK_EX)
         json.dump({"host": socket.gethostname(), "process": os.getpid(), "since": "now"}, lock)
