@@ -319,11 +319,13 @@ void device_failed(Self self, NodeId id, Error& error) {
 
 void head_failed(Self self, const Error& error) {
   const auto& state = self->state;
-  // Of a batch that cannot be planned. To save takes the other actors and their disk.
-  const bool is_of_batch = error.code == Errc::infeasible || error.code == Errc::bad_data;
+  // Of a batch that cannot be planned, or of a run folder whose disk fails: checkpoints may lie on
+  // another one. After any other trouble of these actors nothing can be saved without them.
+  const bool may_save = error.code == Errc::infeasible || error.code == Errc::bad_data ||
+                        error.code == Errc::io_failed;
   if (!state.lost_while_collected.empty() && error.code != Errc::io_failed)
     return collect_without_lost(self);
-  if (!is_of_batch) return fail(self, error);
+  if (!may_save) return fail(self, error);
   save_and_fail(self, error);
 }
 

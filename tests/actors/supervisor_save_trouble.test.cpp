@@ -129,6 +129,13 @@ TEST_CASE("a disk that fails before a job's first step ends it for good", "[acto
     for (std::size_t device = 0; device < 4; ++device) head.finished(device, 6, 5);
   }
   head.tell(failed_atom::value, Error{Errc::io_failed, "writing failed", "/x", "free it"});
+  CHECK(head.ended.has_value() != has_trained);
+  if (has_trained) {  // Nor can step 6 be saved.
+    REQUIRE(head.seen[0].saves.size() == 1);
+    SaveReport report{head.seen[0].saves[0].number, {NodeId{0}, 0}, false};
+    report.error = {Errc::io_failed, "no room", "", ""};
+    head.tell(report);
+  }
   REQUIRE(head.ended);
   CHECK((head.ended->exit_code == 75) == has_trained);
 }

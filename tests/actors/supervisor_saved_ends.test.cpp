@@ -210,6 +210,36 @@ TEST_CASE("an error that would come again ends a job once what came before it is
   CHECK_FALSE(says(head.ended->message, "another one"));
 }
 
+// Window: the run folder's disk fails
+TEST_CASE("a run folder's disk that fails ends a job once the last finished step is saved",
+          "[actors][errors]") {
+  SavingHead saving(9, [](job::Checkpointing&) {});
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.plan(1);
+  const bool is_written = GENERATE(true, false);  // Checkpoints lie on another disk, or on it.
+  head.tell(failed_atom::value, Error{Errc::io_failed, "writing failed", "/x", "free it"});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  if (is_written) {
+    saving.write();
+    saving.keep();
+  } else {
+    SaveReport report{saving.order().number, {NodeId{0}, 0}, false};
+    report.error = {Errc::io_failed, "no room", "/y", ""};
+    head.tell(report);
+  }
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == (is_written ? 75 : 1));
+  CHECK(head.ended->again == 0);  // By itself no disk gets room.
+  CHECK(says(head.ended->message, "writing failed"));
+  CHECK(says(head.ended->message, is_written
+                                      ? "fix: step 1 is saved: the same command goes on from there"
+                                      : "; nothing is saved: node 0, /y: no room"));
+}
+
 TEST_CASE("a step that is decided counts where the job ends by an error", "[actors][errors]") {
   SavingHead saving(9, [](job::Checkpointing&) {});
   Head& head = saving.head;

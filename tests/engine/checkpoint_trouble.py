@@ -122,6 +122,28 @@ def a_full_disk_of_the_run(bench):
         expect("going on after step" in output, output[:800])
 
 
+# Window: the run folder's disk fails
+def a_run_folder_that_cannot_take_a_new_plan(bench):
+    """Whoever reads what follows needs it: the job ends, once its last step is saved on another disk, and goes on from there."""
+    saved = bench.path("saved-elsewhere")
+    with small_file_system(bench.folder / "full-run-folder", 64 << 20) as folder:
+        run = folder / "run"
+        words = ["train", str(JOB), *bench.job, f"job.run_dir={run}", f"checkpoint.dir={saved}", FP64]
+        process = bench.popen([*words, "train.steps=100000"])
+        wait_for(lambda: len(steps_of(run)) >= 3, process)
+        filler = fill(folder)
+        bench.run(["ctl", str(run), "drain", "1"])
+        output = process.communicate(timeout=60)[0]
+        expect(process.returncode == 75, f"exit {process.returncode}\n{output[-2500:]}")
+        steps = steps_in(saved)
+        expect(len(steps) == 1 and steps[0] >= 3, f"saved: {steps}\n{output[-2500:]}")
+        expect("No space left on device" in output, output[-2500:])
+        expect(f"step {steps[0]} is saved: the same command goes on from there ({saved}" in output, output[-2500:])
+        filler.unlink()
+        output = bench.run([*words, f"train.steps={steps[0] + 2}"])
+        expect(f"going on after step {steps[0]}" in output, output[:800])
+
+
 def a_folder_becomes_read_only(bench):
     with small_file_system(bench.folder / "read-only", 64 << 20) as folder:
         run = bench.path("read-only-run")
@@ -271,8 +293,8 @@ def family_of(pid):
     return [pid, *map(int, children)]
 
 
-CASES = [a_full_folder, a_full_disk_of_the_run, a_folder_becomes_read_only, a_folder_hangs, saved_state_that_hangs, pipes_in_place_of_files,
-         a_node_whose_checkpoint_hangs]
+CASES = [a_full_folder, a_full_disk_of_the_run, a_run_folder_that_cannot_take_a_new_plan, a_folder_becomes_read_only, a_folder_hangs,
+         saved_state_that_hangs, pipes_in_place_of_files, a_node_whose_checkpoint_hangs]
 
 
 def main():
