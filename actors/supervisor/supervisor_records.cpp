@@ -220,22 +220,6 @@ double milliseconds_between(Time begin, Time end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports) {
-  std::map<GroupId, std::uint64_t> hashes;
-  for (const auto& report : reports) {
-    for (const auto& holder : report.hashes) {
-      const auto [first, inserted] = hashes.emplace(holder.group, holder.hash);
-      if (!inserted && first->second != holder.hash)
-        return Error{Errc::internal,
-                     "holders of '" + plan.groups[holder.group.index()].name +
-                         "' disagree after step " + std::to_string(report.step),
-                     "device " + std::to_string(report.device.value),
-                     {}};
-    }
-  }
-  return Done{};
-}
-
 namespace {
 
 /// What the plan said, and what can be held against it.

@@ -60,10 +60,6 @@ NodeWelcome welcome_to(const SupervisorState& state, NodeId node);
 
 double milliseconds_between(Time begin, Time end);
 
-/// Holders of one group must have equal parameters after every COMMIT.
-/// Errors: internal: names the group, the step and the device.
-Status compare_hashes(const ParallelPlan& plan, const std::vector<engine::DeviceReport>& reports);
-
 /// Metrics and trace of a step that finished `now`. REQUIRES: its outcome is known.
 StepRecord make_record(const SupervisorState& state, const RunningStep& step, Time now);
 

@@ -1,7 +1,10 @@
 #include "actors/supervisor/supervisor_steps.hpp"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
+#include "actors/supervisor/holder_hashes.hpp"
 #include "actors/supervisor/supervisor_asked_layout.hpp"
 #include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
@@ -13,6 +16,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
@@ -30,12 +34,38 @@ void decide(Self self, std::int64_t step) {
   for (const NodeId node : state.configuration.plan.nodes()) send_to_node(self, node, *verdict);
 }
 
+/// Why nobody's state of this step is saved; empty: `left` is, which those have that agree.
+std::string not_to_be_saved(const SupervisorState& state, const Disagreement& found,
+                            const StatePlacement& left) {
+  if (found.is_open) return "no more than half of the nodes that hold it have the same";
+  if (state.job.is_regrouping()) return "another node was lost in the same step";
+  if (std::ranges::any_of(left, [](const Shard& shard) { return shard.holders.empty(); }))
+    return "those that agree have not all of the model";
+  return "";
+}
+
+/// Ends the job, once those that agree have saved the step. Who differs saves nothing: its other
+/// parameters, and moments, which nobody compares, are as little to be trusted.
+void end_by_disagreement(Self self, const Disagreement& found) {
+  auto& state = self->state;
+  StatePlacement left = state.job.held();
+  for (const NodeId node : found.mistrusted) scheduler::drop_holders(left, node);
+  const std::string unsaved = not_to_be_saved(state, found, left);
+  if (unsaved.empty()) {
+    state.job.members.place(std::move(left));
+    Error error = found.error;
+    error.message += "; what differs is not saved";
+    return save_and_fail(self, error);
+  }
+  state.stopping.unsaved = unsaved;
+  if (state.stopping.error) state.resources->logger.warning(to_string(found.error));
+  if (!state.stopping.error) state.stopping.error = found.error;
+  fail(self, *state.stopping.error);
+}
+
 /// The oldest step is complete: records it, and goes on or ends.
 void finish_step(Self self) {
   auto& state = self->state;
-  const auto& reports = state.job.loop.under_way().front().reports;
-  if (auto same = compare_hashes(state.configuration.plan, reports); !same.ok())
-    return fail(self, same.error());
   const RunningStep step = state.job.loop.finish();
   const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
   state.saves.written_ms = 0;
@@ -44,6 +74,10 @@ void finish_step(Self self) {
   watch_speeds(self, *record);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
+  if (const auto found = find_disagreement(state.configuration.plan, step.reports)) {
+    end_by_disagreement(self, *found);
+    return go_on(self, state.job.finished());
+  }
   if (!step.counted.ok()) {
     save_and_fail(self, step.counted.error());
     return go_on(self, state.job.finished());  // A loss may be dealt with before the save.

@@ -352,9 +352,11 @@ TEST_CASE("holders that disagree after a step end the job", "[actors][errors]") 
   head.plan(0);
   for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
   for (std::size_t device = 0; device < 4; ++device)
-    head.finished(device, 1, 1, device == 2 ? 8 : 7);
+    head.finished(device, 1, 1, device < 2 ? 8 : 7);
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "disagree after step 1"));
+  CHECK(says(head.ended->message, "; nothing is saved: no more than half of the nodes"));
+  CHECK(head.seen[0].saves.empty());
 }
 
 TEST_CASE("after the last step the parameters are collected, then the job ends", "[actors]") {
