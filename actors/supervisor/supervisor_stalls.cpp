@@ -5,6 +5,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,6 +63,27 @@ void lose_stuck(Self self, const std::map<NodeId, engine::FailedWork>& stuck) {
     }
     state.job.members.ended(node, failed.error.message);
     node_lost(self, node);
+    state.job.members.fell_silent(node);  // Its process is still there, and was told to end.
+  }
+}
+
+/// Ends the job for a step that is decided and does not end. Who is not done with it has half of an
+/// update, or heard no word of it: all others have the whole step, and save it.
+void save_without_late(Self self) {
+  auto& state = self->state;
+  const Error error = stalled_error(state, now(self));
+  const RunningStep& step = state.job.loop.under_way().front();
+  const std::string how = " has not finished step " + std::to_string(step.votes.step());
+  std::set<NodeId> late;
+  for (const DeviceId device : step.waiting_for)
+    late.insert(state.configuration.plan.devices[device.index()].node);
+  for (const NodeId node : late) {
+    if (state.job.is_over()) return;
+    const std::string what = describe(state.job.members, node) + how;
+    if (state.job.is_stopping())
+      lose_while_stopping(self, node, what);
+    else
+      save_and_fail_without(self, node, what, error);
     state.job.members.fell_silent(node);  // Its process is still there, and was told to end.
   }
 }
@@ -153,6 +175,7 @@ void find_stalls(Self self) {
   if (!is_in_call &&
       state.stalls.hopeless(waited, seconds(state.resources->setup.job.train.stall_timeout_s))) {
     const auto stuck = stuck_nodes(state, now(self), waited);
+    if (stuck.empty() && state.job.loop.is_decided()) return save_without_late(self);
     if (stuck.empty()) return save_and_fail(self, stalled_error(state, now(self)));
     return lose_stuck(self, stuck);
   }

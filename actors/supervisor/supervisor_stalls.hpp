@@ -22,7 +22,8 @@ void note_long_waits(SupervisorSelf self, NodeId node, const engine::LongWaits& 
 /// (`train.stall_timeout_s`) costs the nodes whose devices have been in one piece of its work for
 /// most of the time, as where a stage throws: the job goes on without them, once; where the same
 /// work does not return again, or the job cannot do without them, or there are none, it ends,
-/// behind a save of the last finished step where that can be.
+/// behind a save of the last finished step where that can be; of a decided one by those that are
+/// done with it.
 void find_stalls(SupervisorSelf self);
 
 /// A layout has not come up within `cluster.join_timeout_s`. That costs the nodes that keep it from

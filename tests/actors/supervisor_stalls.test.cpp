@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/plugins/user_calls.hpp"
-#include "tests/actors/head_fixture.hpp"
+#include "tests/actors/saving_head.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 
 namespace troupe::actors {
@@ -127,6 +127,35 @@ TEST_CASE("nodes whose stages never return are lost at once", "[actors][recovery
   stalling.begin_again(head.seen[0].configurations.back().epoch_number, {0, 3});
   stalling.finish_step(head.seen[0].configurations.back().epoch_number, 2);
   CHECK(head.recorder.steps.size() == 1);
+}
+
+// Window: a decided step does not end
+TEST_CASE("a decided step that some never finish is saved by the others, and the job ends",
+          "[actors][recovery][errors]") {
+  SavingHead saving(
+      9, [](job::Checkpointing&) {}, on_each_node);
+  Head& head = saving.head;
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  for (const std::size_t device : {0u, 3u}) head.finished(device, 1);
+  head.system.pass(21s);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  CHECK(head.recorder.steps.size() == 1);
+  for (const std::size_t node : {1u, 2u}) {
+    CHECK(head.seen[node].saves.empty());
+    REQUIRE(head.seen[node].stops.size() == 1);
+    CHECK(says(head.seen[node].stops[0], " has not finished step 1"));
+  }
+  saving.write({1, 2});
+  saving.keep();
+  head.leave({0, 3});
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == 75);
+  CHECK(says(head.ended->message, "step 1 has not ended for 20 s; it waits for the end of device"));
+  CHECK(says(head.ended->message, "fix: step 1 is saved: the same command goes on from there ("));
 }
 
 TEST_CASE("who was in its work for a moment, or has returned, is not to blame for a step",
