@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -64,6 +65,23 @@ void add_newcomers(const SupervisorState& state, Regrouping& regrouping) {
   }
 }
 
+namespace {
+
+/// Of nodes that still open their data: nobody waits for them (scheduler/recovery/README.md). Empty
+/// where there are none.
+std::string not_waited_for(const SupervisorState& state) {
+  const std::string opening = still_opening(state.job.members);
+  if (opening.empty()) return "";
+  const auto samples = std::lround(state.samples_per_s_before);
+  return "; nobody waits for " + opening + ", still opening data" +
+         (samples > 0
+              ? ": each second of that would lose " + std::to_string(samples) + " samples, and"
+              : ":") +
+         " who comes later gets work then";
+}
+
+}  // namespace
+
 Status recover(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   if (!state.job.bears_losses()) return Error{Errc::unavailable, "the job has not begun", {}, {}};
@@ -88,7 +106,8 @@ Status recover(Self self, NodeId lost, const std::string& what) {
                                                  : "; memory may not do while its next layout "
                                                    "comes up: " +
                                                        regrouping.room.error().message;
-  state.resources->logger.warning(what + "; the job goes on without it" + tight);
+  state.resources->logger.warning(what + "; the job goes on without it" + tight +
+                                  not_waited_for(state));
   const Move move = state.job.lose(lost);
   let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);

@@ -104,6 +104,37 @@ TEST_CASE("who wants to leave stays where its loss is one too many", "[actors][m
       (head.seen[3].configurations.back().plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
 }
 
+TEST_CASE("nobody waits for a node that still opens its data, and the log says why",
+          "[actors][members]") {
+  Members members([](job::Job& job) {  // Any of its nodes may be lost.
+    job.parallel.layout.pipelines.clear();
+    for (std::int32_t node = 0; node < 4; ++node)
+      job.parallel.layout.pipelines.push_back({{node, 0, {{"vision", {}}, {"llm", {}}}}});
+  });
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  CHECK_FALSE(says(members.log(), "nobody waits"));
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  const bool has_trained = GENERATE(false, true);
+  if (has_trained) {
+    head.system.pass(1000ms);
+    members.run_step(1, 2);
+  }
+  head.join("another");
+  members.lose(3);
+  REQUIRE(head.seen[0].configurations.size() == 3);
+  CHECK((head.seen[0].configurations[2].plan.nodes() == std::set<NodeId>{NodeId{0}, NodeId{2}}));
+  CHECK(says(members.log(),
+             has_trained
+                 ? "the job goes on without it; nobody waits for node 1 (another, pid 104), "
+                   "still opening data: each second of that would lose 6 samples, and who "
+                   "comes later gets work then"
+                 : "; nobody waits for node 1 (another, pid 104), still opening data: who "
+                   "comes later gets work then"));
+}
+
 TEST_CASE("of several layouts the one that loses the fewest samples is taken up",
           "[actors][members]") {
   // So slow that nothing is trained until nodes change again, or as fast as a machine's memory.
