@@ -61,6 +61,7 @@ Json json_of(const std::vector<engine::StageVerdict>& verdicts) {
                     {"breaches", breaches},
                     {"seconds", verdict.seconds},
                     {"kind", verdict.kind},
+                    {"stage_kind", verdict.stage_kind},
                     {"alike", verdict.alike},
                     {"not_tried", verdict.not_tried}});
   }
@@ -83,7 +84,9 @@ int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
   std::vector<std::vector<std::string>> rows{
       {"stage", are_layers ? "stands for" : "", "seconds", "promises kept"}};
   for (const auto& verdict : verdicts)
-    rows.push_back({verdict.stage,
+    rows.push_back({verdict.stage_kind.empty()
+                        ? verdict.stage
+                        : verdict.stage + " by stage kind " + verdict.stage_kind,
                     are_layers ? std::to_string(verdict.alike) + " of " + verdict.kind : "",
                     tenths(verdict.seconds), joined(verdict.kept)});
   print_table(rows, {0, 1, 3}, 3);

@@ -46,13 +46,16 @@ std::vector<Error> planning_problems(const job::Job& job) {
   if (auto found = engine::resolve_init(resolved); !found.ok()) return {found.error()};
   const auto setup = engine::prepare(resolved).value();
   problems = engine::init_problems(setup);
+  std::vector<ParallelPlan> layouts;
   if (auto plan = engine::make_parallel_plan(setup); !plan.ok())
     problems.push_back(plan.error());
-  else if (auto kinds = engine::check_stage_kinds(plan.value(), setup.modules(),
-                                                  job.scheduler.offloads("activations"));
-           !kinds.ok())
-    problems.push_back(kinds.error());
-  if (auto later = engine::later_layouts(setup); !later.ok()) problems.push_back(later.error());
+  else
+    layouts.push_back(std::move(plan).value());
+  if (auto later = engine::later_layouts(setup); !later.ok())
+    problems.push_back(later.error());
+  else
+    layouts.insert(layouts.end(), later.value().begin(), later.value().end());
+  if (auto run = check_kinds(setup, layouts); !run.ok()) problems.push_back(run.error());
   // Where the job says what devices have, no machine can make it fit.
   if (problems.empty() && job.cluster.device_memory_gib > 0)
     if (auto fits = check_memory(setup); !fits.ok()) problems.push_back(fits.error());
@@ -69,6 +72,15 @@ std::vector<Error> job_problems(const job::LoadedJob& loaded, const std::string&
     problem.where = given.empty() ? file : given;
   }
   return problems;
+}
+
+Status check_kinds(const engine::JobSetup& setup, std::span<const ParallelPlan> plans) {
+  if (auto known = engine::check_stage_families(); !known.ok()) return known;
+  const bool puts_away = setup.job.scheduler.offloads("activations");
+  for (const ParallelPlan& plan : plans)
+    if (auto run = engine::check_stage_kinds(plan, setup.modules(), puts_away); !run.ok())
+      return run;
+  return Done{};
 }
 
 Status check_memory_here(const engine::JobSetup& setup) {

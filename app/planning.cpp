@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "app/job_problems.hpp"
 #include "app/progress.hpp"
 #include "app/read_limits.hpp"
 #include "app/terminal.hpp"
@@ -185,6 +186,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   auto planning = std::make_unique<Planning>();
   planning->reads = std::make_unique<EndOnStalledRead>(job.value().job);
   planning->setup = std::move(setup).value();
+  if (auto known = check_kinds(planning->setup, {}); !known.ok()) return known.error();
   planning->warnings = warnings_of(job.value(), planning->setup, elsewhere.has_value());
   auto profile = elsewhere ? Result<scheduler::Profile>(engine::computed_profile(
                                  planning->setup, elsewhere->device, engine::planned_degrees()))
@@ -252,7 +254,10 @@ Result<scheduler::AutoLayout> search_layout(const Planning& planning, bool one_n
   request.one_number = one_number;
   if (engine::needs_judge(job)) request.judge = judge;
   auto made = planning.by_hand ? layout_by_hand(planning) : scheduler::first_layout(request);
-  if (!made.ok() || made.value().judged > 0) return made;
+  if (!made.ok()) return made;
+  if (auto run = check_kinds(planning.setup, {&made.value().plan, 1}); !run.ok())
+    return run.error();
+  if (made.value().judged > 0) return made;
   if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())
     return seen.error();
   auto predicted = judge(made.value().plan);
@@ -302,6 +307,10 @@ Json runs_json(const ParallelPlan& plan, const Stage& stage) {
     runs.push_back({{"module", plan.model.at(run.module).name},
                     {"layers", {run.layers.begin, run.layers.end}}});
   return runs;
+}
+
+std::string percent(double share) {
+  return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
 }
 
 std::string time_text(double ms) {

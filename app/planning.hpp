@@ -85,13 +85,14 @@ std::vector<std::string> warnings_of(const job::LoadedJob& loaded, const engine:
 
 /// Reads job and data, and makes the costs. Shows progress.
 ///
-/// Errors: those of the job file, of its data, of `parse_cluster` and of the profile.
+/// Errors: those of the job file, of its data, of `parse_cluster`, of `check_kinds` and of the
+/// profile.
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments);
 
 /// The layout by hand of the job, or the chosen one, with its step as training would cut it.
 /// `one_number`: see `AutoLayoutRequest`.
 /// Errors: as `place_by_hand`, `engine::check_state_memory` (of a layout by hand), `first_layout`,
-/// `engine::check_sources` and `SimulatedTraining::step`.
+/// `engine::check_sources`, `check_kinds` and `SimulatedTraining::step`.
 Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_number = false);
 
 using PredictedBatch = engine::SimulatedBatch;
@@ -113,6 +114,9 @@ Status check_timeline_file(const std::string& file);
 
 /// The runs of a stage: `[{"module", "layers": [b, e]}...]`.
 Json runs_json(const ParallelPlan& plan, const Stage& stage);
+
+/// `27 %`.
+std::string percent(double share);
 
 /// `12.3 ms`, `1.25 s`.
 std::string time_text(double ms);

@@ -12,6 +12,7 @@
 #include "app/standby_text.hpp"
 #include "app/terminal.hpp"
 #include "app/text_table.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/index.hpp"
@@ -92,10 +93,6 @@ Json templates_json(const scheduler::TemplateSet& set) {
 
 }  // namespace
 
-std::string percent(double share) {
-  return std::to_string(static_cast<int>(100 * share + 0.5)) + " %";
-}
-
 std::string cluster_text(const Planning& planning) {
   const auto& request = planning.request;
   return planning.setup.job.job.name + ": " + std::to_string(request.cluster.nodes) +
@@ -175,6 +172,8 @@ void print_stages(const Planning& planning, const scheduler::AutoLayout& layout)
   if (layout.plan.stages.size() > kShown)
     std::cout << "  ... and " << layout.plan.stages.size() - kShown
               << " more stages; --json lists all\n";
+  for (const auto& line : engine::stage_kind_lines(layout.plan, planning.setup.modules()))
+    std::cout << wrapped(line, 2) << '\n';
 }
 
 namespace {
@@ -222,7 +221,7 @@ Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout
           {"schedule", request.schedule.name}};
 }
 
-Json stages_json(const scheduler::AutoLayout& layout) {
+Json stages_json(const Planning& planning, const scheduler::AutoLayout& layout) {
   Json stages = Json::array();
   for (std::size_t s = 0; s < layout.plan.stages.size(); ++s) {
     const Stage& stage = layout.plan.stages[s];
@@ -236,6 +235,7 @@ Json stages_json(const scheduler::AutoLayout& layout) {
          {"tp", stage.grid.tp},
          {"cp", stage.grid.cp},
          {"runs", runs_json(layout.plan, stage)},
+         {"stage_kind", engine::stage_kind_of(layout.plan, StageId{s}, planning.setup.modules())},
          {"work_ms", layout.predicted.stage_ms[s]},
          {"idle", layout.predicted.stage_bubble[s]},
          {"memory_bytes", peak_of(layout, stage)},
@@ -285,7 +285,7 @@ Json layout_json(const Planning& planning, const PlannedStep& planned, const Pla
   for (std::size_t m = 0; m < degrees.size(); ++m)
     json["degrees"][planning.setup.model.modules[m].name] = {{"tp", degrees[m].tp},
                                                              {"cp", degrees[m].cp}};
-  json["stages"] = stages_json(layout);
+  json["stages"] = stages_json(planning, layout);
   const auto copy = largest_copy(planning, planned.layout);
   json["checkpoint_copy_bytes"] = copy ? copy->second.count() : 0;
   json["standby"] = standbys_json(planning, layout);

@@ -15,9 +15,6 @@
 
 namespace troupe::app {
 
-/// `27 %`.
-std::string percent(double share);
-
 /// Replicas of the llm: among so many a batch is dealt.
 std::int64_t llm_replicas(const ParallelPlan& plan);
 
@@ -28,13 +25,14 @@ std::string copies_text(const ParallelPlan& plan);
 /// What is planned for, and on which costs: one line without its end.
 std::string cluster_text(const Planning& planning);
 
-/// One row per stage: layers, memory, work, idle share; at most 40.
+/// One row per stage: layers, memory, work, idle share; at most 40. Below, which of them are run by
+/// kinds of the user's.
 void print_stages(const Planning& planning, const scheduler::AutoLayout& layout);
 
 /// `cluster`, `costs`, `chosen`, `pipelines`, `replicas` (by group), `microbatches`, `schedule`.
 Json planning_json(const Planning& planning, const scheduler::AutoLayout& layout);
 /// `stages`.
-Json stages_json(const scheduler::AutoLayout& layout);
+Json stages_json(const Planning& planning, const scheduler::AutoLayout& layout);
 
 Json layout_json(const Planning& planning, const PlannedStep& planned, const PlanningNotes& notes);
 /// Headline, table and drawing of the one step that stands for the layout.

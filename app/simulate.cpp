@@ -231,7 +231,7 @@ Json to_json(const Options& options, const Planning& planning, const Simulated& 
     json["steps"].push_back({{"step_ms", step.step_ms},
                              {"bubble", step.bubble},
                              {"lower_bound_ms", step.lower_bound_ms}});
-  json["stages"] = stages_json(made.layout);
+  json["stages"] = stages_json(planning, made.layout);
   return json;
 }
 

@@ -51,6 +51,7 @@ void announce(const Opened& opened, const observe::Logger& logger) {
               " trained), " + counted(opened.data.records, "sample") + ", " +
               counted(job.cluster.nodes, "node") + ", " + observe::layout_words(opened.plan) +
               ", run folder " + job.job.run_dir.string());
+  for (const auto& line : engine::stage_kind_lines(opened.plan, job.modules)) logger.info(line);
   const auto& profile = opened.profile;
   logger.info("layer costs: " + profile.file.string() +
               (profile.reused ? ""

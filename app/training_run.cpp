@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "app/job_problems.hpp"
 #include "app/run_record.hpp"
 #include "app/terminal.hpp"
 #include "engine/execution/call_facts.hpp"
@@ -103,13 +104,15 @@ Status check_init(const engine::JobSetup& setup, std::vector<std::string>& warni
   return Done{};
 }
 
-/// The layouts that come later. Errors too: the state of one, or of the first, is too large.
+/// The layouts that come later. Errors too: the state of one, or of the first, is too large, or no
+/// kind of stage runs a stage of it.
 Result<std::vector<ParallelPlan>> fitting_layouts(const engine::JobSetup& setup,
                                                   const ParallelPlan& first) {
   auto later = engine::later_layouts(setup);
   if (!later.ok()) return later;
   auto all = later.value();
   all.push_back(first);
+  if (auto run = check_kinds(setup, all); !run.ok()) return std::move(run).error();
   const Bytes memory = engine::memory_at_hand(setup.job.cluster);
   for (const ParallelPlan& plan : all)
     if (auto fits = engine::check_state_memory(setup.job, plan, memory); !fits.ok())
@@ -127,6 +130,7 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Chec
     if (auto found = engine::resolve_init(loaded.job); !found.ok()) return std::move(found).error();
   auto setup = engine::prepare(loaded.job);
   if (!setup.ok()) return std::move(setup).error();
+  if (auto known = check_kinds(setup.value(), {}); !known.ok()) return std::move(known).error();
   std::optional<scheduler::CallFacts> open_sums;
   std::optional<scheduler::LayoutReason> sums;
   if (engine::leaves_sums_open(loaded.job)) {
@@ -168,6 +172,8 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Chec
   if (!is_final) layout = engine::choose_layout(setup.value());
   if (!layout.ok()) return std::move(layout).error();
   opened.plan = std::move(layout.value().plan);
+  if (auto run = check_kinds(setup.value(), {&opened.plan, 1}); !run.ok())
+    return std::move(run).error();
   opened.reasons = std::move(layout.value().reasons);
   if (sums) {
     loaded.job.cluster.sums = setup.value().job.cluster.sums;

@@ -7,6 +7,7 @@
 #include "app/read_limits.hpp"
 #include "app/stalled_read.hpp"
 #include "app/terminal.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/iteration/plan_summary.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/setup/job_setup.hpp"
@@ -37,6 +38,8 @@ void print_summary(const job::Job& job, const ModelGraph& model, const ParallelP
     std::cout << "  " << model.modules[m].name << ": " << parts_text(model, ModuleId{m}) << '\n';
   std::cout << "  layout: " << observe::layout_words(plan) << " on " << job.cluster.nodes
             << (job.cluster.nodes == 1 ? " node\n" : " nodes\n");
+  for (const std::string& line : engine::stage_kind_lines(plan, job.modules))
+    std::cout << "  " << line << '\n';
   for (const std::string& line : engine::standby_lines(plan, job.train.dtype))
     std::cout << "  " << line << '\n';
   if (const auto host = engine::host_text(plan, job.train.dtype); !host.empty())

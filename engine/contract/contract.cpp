@@ -44,6 +44,7 @@ Result<std::vector<StageVerdict>> check_contract(const job::Job& job,
     if (!layer.is_first) continue;
     StageVerdict& verdict = verdicts.emplace_back();
     verdict.stage = observe::stage_words(bench.plan(), bench.plan().at(id));
+    verdict.stage_kind = bench.kind_of(id);
     if (options.bench.is_by_layer) {
       verdict.kind = layer.kind;
       verdict.alike = layer.alike;

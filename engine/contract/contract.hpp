@@ -28,6 +28,7 @@ struct Breach {
 struct StageVerdict {
   std::string stage;       ///< `vision 0-3, vision_projector`.
   std::string kind;        ///< Of a layer that was tried alone, `llm.block`; else empty.
+  std::string stage_kind;  ///< That runs it; empty: the engine's own stage.
   std::int32_t alike = 0;  ///< Layers of its module that are like it, for which it stands; else 0.
   std::vector<std::string> kept;
   std::vector<Breach> breaches;

@@ -115,6 +115,7 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
                                                        const BenchOptions& options) {
   auto setup = prepare(plain_job(job, options.samples));
   if (!setup.ok()) return std::move(setup).error();
+  if (auto known = check_stage_families(); !known.ok()) return known.error();
   std::unique_ptr<StageBench> bench(new StageBench(std::move(setup).value()));
   if (auto cut = bench->cut(stages_of(bench->setup_.model, options.is_by_layer)); !cut.ok())
     return cut.error();

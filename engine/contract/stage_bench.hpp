@@ -36,8 +36,8 @@ class StageBench {
  public:
   /// Of the job counts its model; its data where they are asked for: the shortest good samples of
   /// the first hundred that have each medium, and text alone.
-  /// Errors: as `prepare`; of the job's data as `Dataset::open`, and bad_data: fewer than two good
-  /// samples.
+  /// Errors: as `prepare` and `check_stage_families`; of the job's data as `Dataset::open`, and
+  /// bad_data: fewer than two good samples.
   static Result<std::unique_ptr<StageBench>> create(const job::Job& job,
                                                     const BenchOptions& options);
 

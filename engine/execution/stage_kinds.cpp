@@ -6,6 +6,7 @@
 
 #include "engine/execution/model_stage.hpp"
 #include "models/family/registry.hpp"
+#include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/named_list.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "runtime/vocabulary/user_code.hpp"
@@ -62,18 +63,6 @@ Result<const StageKind*> kind_of(const Stage& stage, const ModelGraph& model,
   return found;
 }
 
-/// A kind for a family that nobody has would run nothing, without a word.
-Status check_families() {
-  std::vector<std::string> known;
-  for (const auto* family : models::families()) known.push_back(family->name);
-  for (const StageKind* kind : kinds().all())
-    for (const std::string& family : kind->families)
-      if (models::find_family(family) == nullptr)
-        return blamed(kind->name, "is for family '" + family + "', which is not there",
-                      name_fix(family, known));
-  return Done{};
-}
-
 }  // namespace
 
 Status register_stage(StageKind kind) {
@@ -123,15 +112,47 @@ std::string stage_kind_of(const ParallelPlan& plan, StageId id,
   return kind.ok() && kind.value() != nullptr ? kind.value()->name : "";
 }
 
+std::vector<std::string> stage_kind_lines(const ParallelPlan& plan,
+                                          const std::vector<ModuleConfig>& modules) {
+  std::vector<std::string> lines;
+  for (const StageKind* kind : kinds().all()) {
+    std::size_t count = 0;
+    std::set<LayerId> layers;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      if (stage_kind_of(plan, StageId{s}, modules) != kind->name) continue;
+      ++count;
+      for (const LayerRun& run : plan.stages[s].runs)
+        for (auto layer = run.layers.begin; layer < run.layers.end; ++layer)
+          layers.insert({run.module, layer});
+    }
+    if (count == 0) continue;
+    lines.push_back("stage kind '" + kind->name + "' runs " + std::to_string(count) + " of " +
+                    std::to_string(plan.stages.size()) +
+                    " stages: " + observe::layer_words(plan.model, layers));
+  }
+  return lines;
+}
+
 bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConfig>& modules) {
   if (plan.is_llm(id)) return false;
   const auto kind = kind_of(plan.at(id), plan.model, modules);
   return kind.ok() && (kind.value() == nullptr || kind.value()->offloads);
 }
 
+Status check_stage_families() {
+  std::vector<std::string> known;
+  for (const auto* family : models::families()) known.push_back(family->name);
+  for (const StageKind* kind : kinds().all())
+    for (const std::string& family : kind->families)
+      if (models::find_family(family) == nullptr)
+        return blamed(kind->name, "is for family '" + family + "', which is not there",
+                      name_fix(family, known));
+  return Done{};
+}
+
 Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules,
                          bool puts_away) {
-  if (auto known = check_families(); !known.ok()) return known;
+  if (auto known = check_stage_families(); !known.ok()) return known;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const auto kind = kind_of(plan.stages[s], plan.model, modules);
     if (!kind.ok()) return kind.error();

@@ -66,15 +66,24 @@ Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request);
 std::string stage_kind_of(const ParallelPlan& plan, StageId id,
                           const std::vector<ModuleConfig>& modules);
 
+/// Who runs stages that the engine does not, a line per kind: `stage kind 'frugal' runs 2 of 4
+/// stages: vision, audio`, with the layers of all of them. Empty: the engine runs all by itself.
+std::vector<std::string> stage_kind_lines(const ParallelPlan& plan,
+                                          const std::vector<ModuleConfig>& modules);
+
 /// Whether what a stage keeps may go to host memory between forward and backward: the built-in
 /// one's may, and of a kind what it says; never a stage's with layers of the llm, which no plan
 /// asks.
 bool offloads(const ParallelPlan& plan, StageId id, const std::vector<ModuleConfig>& modules);
 
+/// A kind for a family that nobody has would run nothing, without a word.
+/// Errors: invalid_argument: there is one; names the kind, the family and the nearest one.
+Status check_stage_families();
+
 /// Of the stages of a layout: those that `make_stage` would refuse for their families.
 /// `puts_away`: encoders' activations go to host memory (`scheduler.offload_encoders`).
-/// Errors: infeasible: as there, or a kind that cannot put them away; invalid_argument: a kind is
-/// for a family that is not there, with the nearest one; the first one.
+/// Errors: as `check_stage_families`; infeasible: as there, or a kind that cannot put them away;
+/// the first one.
 Status check_stage_kinds(const ParallelPlan& plan, const std::vector<ModuleConfig>& modules,
                          bool puts_away = false);
 

@@ -179,6 +179,7 @@ Status register_all() {
   if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
   if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
+  if (which == "misspelt") return register_stage({"misspelt", {"lama"}, plain});
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
   if (which == "faulty") return register_stage({"faulty", {"qwen2-vl", "llama"}, faulty, true});
   if (which == "My Stage") return register_stage({which, {}, plain});
@@ -209,12 +210,16 @@ class StageBench(Bench):
                               text=True, timeout=120, env={**os.environ, "OWN_STAGE": which, "OWN_LIST": str(self.folder / "list")})
         return done.returncode, done.stdout + done.stderr
 
-    def invalid(self, which, *words):
+    def invalid(self, which, *words, command="validate"):
         os.environ["OWN_STAGE"] = which
         try:
-            return self.said("validate", *self.words(self.own), *words)
+            return self.said(command, *self.words(self.own), *words)
         finally:
             del os.environ["OWN_STAGE"]
+
+    def told(self, which, command, *words):
+        """What a command that ends well prints of the job with one of the kinds above."""
+        return ran([self.binary, command, *self.words(self.own), *words], env={**os.environ, "OWN_STAGE": which, "OWN_LIST": str(self.folder / "list")})
 
 
 def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
@@ -323,6 +328,30 @@ def what_cannot_be_is_found_before_a_job_begins(bench):
     expect("'makes-nothing' has no `make`" in bench.invalid("makes-nothing"), "a kind without `make`")
 
 
+def what_cannot_be_is_said_by_whoever_plans_or_trains(bench):
+    """In the words of `validate`, and before anything of a run is there. A check has each module by itself."""
+    for which, commands, *words in (
+            ("misspelt", ("validate", "plan", "train", "check"), "stage kind 'misspelt' is for family 'lama', which is not there", "did you mean `llama`?"),
+            ("both", ("validate", "plan", "train"), "layers of two stage kinds, 'seers' and 'readers'", "fix: cut the layout between their modules")):
+        for command in commands:
+            said = bench.invalid(which, f"job.run_dir={bench.folder / which}", command=command)
+            expect(all(word in said for word in words), f"{command}: {said}")
+        expect(not (bench.folder / which / "train.log").exists(), f"{which}: a run was begun")
+
+
+def who_runs_the_stages_is_told(bench):
+    line = "stage kind 'llms' runs 1 of 2 stages: llm 0-3"
+    for command in ("validate", "plan"):
+        said = bench.told("llms", command)
+        expect(line in said and line not in ran([bench.binary, command, *bench.words(bench.own)], env={**os.environ, "OWN_STAGE": "seers"}), f"{command}: {said}")
+    stages = json.loads(bench.told("llms", "plan", "--json"))["stages"]
+    expect([stage["stage_kind"] for stage in stages] == ["", "llms"], f"{stages}")
+    stages = json.loads(bench.told("llms", "check", "--module", "llm", "--json"))["stages"]
+    expect([stage["stage_kind"] for stage in stages] == ["llms"], f"{stages}")
+    code, said = bench.own_job("told", "llms", "train.steps=1")
+    expect(code == 0 and line in (bench.folder / "told" / "train.log").read_text(), f"exit {code}\n{said[-1500:]}")
+
+
 def checked(bench, fault, module, *words, code=1):
     """What `troupe check` says of a module's stage with this fault: its JSON, or what stands on stderr."""
     done = subprocess.run([str(word) for word in (bench.binary, "check", *bench.words(bench.own), "--module", module, "--json", *words)],
@@ -379,6 +408,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
+         what_cannot_be_is_said_by_whoever_plans_or_trains, who_runs_the_stages_is_told,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
 

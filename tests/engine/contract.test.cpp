@@ -59,6 +59,7 @@ std::string broken_by(const std::string& fault) {
   options.module = "projector";
   const auto verdicts = check(job, options);
   REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts.front().stage_kind == "around-faulty");
   std::string list, last;
   for (const Breach& breach : verdicts.front().breaches) {
     UNSCOPED_INFO(breach.promise << ": " << breach.found);
@@ -86,7 +87,8 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   for (const StageVerdict& verdict : verdicts)
     CHECK(keeps(verdict, "cut") == !options.bench.is_by_layer);
   CHECK_FALSE(keeps(verdicts.front(), "built-in"));  // No kind of a user's runs it.
-  CHECK_FALSE(keeps(verdicts.back(), "offload"));    // No plan puts away what the llm keeps.
+  CHECK(verdicts.front().stage_kind.empty());
+  CHECK_FALSE(keeps(verdicts.back(), "offload"));  // No plan puts away what the llm keeps.
 }
 
 TEST_CASE("frozen modules keep what stages promise", "[engine]") {

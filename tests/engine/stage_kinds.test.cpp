@@ -35,6 +35,7 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   REQUIRE_FALSE(is_counting(stage(0)));
   CHECK(stage_kind_of(plan, StageId{0}, setup.modules()).empty());
   CHECK(check_stage_kinds(plan, setup.modules(), true).ok());
+  CHECK(stage_kind_lines(plan, setup.modules()).empty());
   CHECK(offloads(plan, StageId{0}, setup.modules()));
   CHECK_FALSE(offloads(plan, StageId{1}, setup.modules()));  // No plan asks the llm's.
 
@@ -47,6 +48,8 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   CHECK(is_counting(stage(0)));
   CHECK(stage_kind_of(plan, StageId{0}, setup.modules()) == "seers");
   CHECK(stage_kind_of(plan, StageId{1}, setup.modules()).empty());
+  CHECK(stage_kind_lines(plan, setup.modules()) ==
+        std::vector<std::string>{"stage kind 'seers' runs 2 of 5 stages: vision 0-2, projector"});
   CHECK_FALSE(offloads(plan, StageId{0}, setup.modules()));  // The kind does not say that it can.
   const auto kept = check_stage_kinds(plan, setup.modules(), true);
   REQUIRE_FALSE(kept.ok());
@@ -82,12 +85,14 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   CHECK(check_stage_kinds(plan, setup.modules()).error().code == Errc::infeasible);
   CHECK(stage(2).error().message == check_stage_kinds(plan, setup.modules()).error().message);
 
+  CHECK(check_stage_families().ok());
   REQUIRE(register_stage({"misspelt", {"lama"}, counting}).ok());
   const auto unknown = check_stage_kinds(plan, setup.modules());
   REQUIRE_FALSE(unknown.ok());
   CHECK(unknown.error().message ==
         "stage kind 'misspelt' is for family 'lama', which is not there");
   CHECK(unknown.error().fix == "did you mean `llama`?");
+  CHECK(check_stage_families().error().message == unknown.error().message);
 }
 
 }  // namespace
