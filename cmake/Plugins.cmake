@@ -18,6 +18,7 @@ set(TROUPE_PLUGIN_HEADERS
   engine/execution/stage_layers.hpp
   engine/execution/stage_program.hpp
   engine/execution/stage_traffic.hpp
+  engine/iteration/kind_costs.hpp
   engine/iteration/reports.hpp
   kernels/activations.hpp
   kernels/bitfield_attention.hpp

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/execution/model_stage.hpp"
+#include "engine/iteration/stated_costs.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/named_list.hpp"
@@ -74,8 +75,10 @@ Status register_stage(StageKind kind) {
     if (const auto family = shared_family(*other, kind); !family.empty() && other->name != name)
       return blamed(name, "wants " + family + ", which '" + other->name + "' has already",
                     "give them families of their own, or load one of them");
+  StatedCosts stated{name, kind.families, kind.costs, kind.holds};
   if (!kinds().add(std::move(kind)))
     return blamed(name, "is there already", "choose another name, or register it once");
+  state_costs(std::move(stated));
   return Done{};
 }
 
@@ -128,7 +131,8 @@ std::vector<std::string> stage_kind_lines(const ParallelPlan& plan,
     if (count == 0) continue;
     lines.push_back("stage kind '" + kind->name + "' runs " + std::to_string(count) + " of " +
                     std::to_string(plan.stages.size()) +
-                    " stages: " + observe::layer_words(plan.model, layers));
+                    " stages: " + observe::layer_words(plan.model, layers) +
+                    (kind->costs || kind->holds ? ", planned by costs that it states" : ""));
   }
   return lines;
 }

@@ -1,9 +1,9 @@
 // Stages of one's own: who runs layers in another way than `ModelStage` does registers a kind, as
 // plug-ins do (runtime/plugins/entry_point.hpp).
 //
-// A kind decides how layers run, not what they compute: plans, costs and `--reference` go by the
-// layers, and a job with it trains what it would have trained without. What is to be computed
-// otherwise is a family's (models/family/family.hpp).
+// A kind decides how layers run, not what they compute: plans and `--reference` go by the layers,
+// and so do costs, but for what it states of them; a job with it trains what it would have trained
+// without. What is to be computed otherwise is a family's (models/family/family.hpp).
 
 #pragma once
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/execution/stage_program.hpp"
+#include "engine/iteration/kind_costs.hpp"
 #include "runtime/vocabulary/model_config.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 
@@ -43,6 +44,12 @@ struct StageKind {
   /// Its stages have `offload` and `fetch`, as filters of the built-in one do (StageFilter). Where
   /// not, a job that puts encoders' activations away is refused before it begins.
   bool offloads = false;
+  /// What its stages take for a layer of `families` where that is not what the layer takes: plans,
+  /// the simulator and bounds of memory go by it. Layers of other families in its stages are
+  /// planned as they are. Pure, and called from any thread.
+  CostsOfKind costs = {};
+  /// The same of bytes that its stages hold for a layer all the time.
+  BytesOfKind holds = {};
 };
 
 /// Adds a kind for the rest of the process. Call it before a job is read. Thread-safe.
@@ -67,7 +74,8 @@ std::string stage_kind_of(const ParallelPlan& plan, StageId id,
                           const std::vector<ModuleConfig>& modules);
 
 /// Who runs stages that the engine does not, a line per kind: `stage kind 'frugal' runs 2 of 4
-/// stages: vision, audio`, with the layers of all of them. Empty: the engine runs all by itself.
+/// stages: vision, audio`, with the layers of all of them, and whether it states costs. Empty: the
+/// engine runs all by itself.
 std::vector<std::string> stage_kind_lines(const ParallelPlan& plan,
                                           const std::vector<ModuleConfig>& modules);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/iteration/stated_costs.hpp"
 #include "engine/setup/source_nodes.hpp"
 #include "models/family/registry.hpp"
 #include "models/family/size_problems.hpp"
@@ -119,10 +120,11 @@ std::vector<Error> setup_problems(const job::Job& job) {
 }
 
 Result<scheduler::CostModel> cost_model(const JobSetup& setup, const scheduler::Profile& profile) {
-  if (!setup.job.train.recompute) return scheduler::CostModel::create(setup.model, profile);
   const auto bytes = scheduler::bytes_per_element(setup.job.train.dtype);
-  return scheduler::CostModel::create(setup.model,
-                                      scheduler::with_recomputation(setup.model, profile, bytes));
+  auto own = setup.job.train.recompute ? scheduler::with_recomputation(setup.model, profile, bytes)
+                                       : profile;
+  return scheduler::CostModel::create(
+      setup.model, with_stated_costs(setup.model, setup.modules(), std::move(own)));
 }
 
 Result<JobSetup> prepare(const job::Job& job) {
@@ -136,6 +138,7 @@ Result<JobSetup> prepare(const job::Job& job) {
     module.moments_in_host = job.scheduler.offloads("moments") && encodes && !module.freeze;
     module.parameters_in_host = job.scheduler.offloads("parameters") && encodes;
   }
+  note_held_bytes(job.modules, setup.model);
   setup.parameters = models::list_parameters(job.modules, setup.model);
   setup.data = data_options(job);
   setup.layers.dtype = models::to_torch(job.train.dtype);

@@ -63,7 +63,7 @@ std::vector<Error> setup_problems(const job::Job& job);
 SumOrder calls_in(Dtype dtype);
 
 /// `cluster.sums = "auto"` is taken for messages until who plans resolves it (resolve_sums.hpp).
-/// Errors: the first of `setup_problems`.
+/// Errors: the first of `setup_problems`. Throws UserFault: as `note_held_bytes`.
 Result<JobSetup> prepare(const job::Job& job);
 
 /// Has gradients added up by this `cluster.sums`, as if the job that was prepared had said so.
@@ -80,7 +80,8 @@ scheduler::PredictionOptions prediction_of(const JobSetup& setup,
 std::optional<Route> pinned_route(const job::Scheduler& scheduler);
 
 /// What the job's layers cost by a profile of its model, which is the same whether activations are
-/// recomputed. Errors: as `scheduler::CostModel::create`.
+/// recomputed, and whatever kinds of stages run them. Errors: as `scheduler::CostModel::create`.
+/// Throws UserFault: as `with_stated_costs`.
 Result<scheduler::CostModel> cost_model(const JobSetup& setup, const scheduler::Profile& profile);
 
 /// Costs for planning from a profile of the job's model, on devices with this much memory each (for

@@ -1,5 +1,6 @@
 #include "engine/state/state_memory.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,10 +33,19 @@ std::pair<DeviceSlot, std::string> pool_of(const job::Cluster& cluster, const De
   return {{slot.node, 0}, node};
 }
 
+/// Whether stages hold something by their kinds.
+bool holds_more(const ParallelPlan& plan) {
+  return std::ranges::any_of(plan.model.modules, [](const ModuleSpec& module) {
+    return std::ranges::any_of(module.layers,
+                               [](const LayerSpec& layer) { return layer.held_bytes > 0; });
+  });
+}
+
 Error too_large(const job::Job& job, const ParallelPlan& plan, const Pool& pool, double room) {
   const bool fits_alone = pool.state_bytes <= room;
-  std::string message = "parameters, gradients and optimizer of " + pool.name + " take " +
-                        scheduler::byte_text(pool.state_bytes);
+  std::string message = std::string("parameters, gradients and optimizer") +
+                        (holds_more(plan) ? ", and what kinds of stages hold besides," : "") +
+                        " of " + pool.name + " take " + scheduler::byte_text(pool.state_bytes);
   if (pool.copy_bytes > 0)
     message += ", the copy while a checkpoint is saved " + scheduler::byte_text(pool.copy_bytes);
   return {Errc::infeasible, message + ", there are " + scheduler::byte_text(room),

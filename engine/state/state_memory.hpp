@@ -19,8 +19,8 @@ std::map<DeviceSlot, Bytes> checkpoint_copies(const job::Job& job, const Paralle
 /// Devices that share memory are looked at together: those of this machine's nodes, and those of
 /// each other node. `memory`: of one device. Where the job says it, each device for itself.
 /// `beside`: what a change of layout brings to devices while `plan` is still there.
-/// Errors: infeasible: parameters, gradients and optimizer alone take more, or with the copy for a
-/// checkpoint (`checkpoint_copies`); names the devices.
+/// Errors: infeasible: parameters, gradients and optimizer, and what kinds of stages hold besides,
+/// alone take more, or with the copy for a checkpoint (`checkpoint_copies`); names the devices.
 Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory,
                           const std::map<DeviceSlot, Bytes>& beside = {});
 

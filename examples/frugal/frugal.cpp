@@ -13,10 +13,8 @@ namespace {
 using namespace troupe;
 using namespace troupe::engine;
 
-class Frugal : public StageProgram {
- public:
+struct Frugal : StageProgram {
   explicit Frugal(StageLayers layers) : layers_(std::move(layers)) {}
-
   Status begin(const IterationPlan& iteration, const data::DecodedSamples& samples) override {
     abandon();
     iteration_ = &iteration, samples_ = &samples;
@@ -24,7 +22,6 @@ class Frugal : public StageProgram {
     return Done{};
   }
   void abandon() override { arrived_.clear(), outgoing_.clear(), gradients_.clear(); }
-
   Status forward(PartKey key) override {
     const c10::NoGradGuard no_grad;
     const auto outputs = run(key);
@@ -45,8 +42,8 @@ class Frugal : public StageProgram {
       const at::Tensor& output = outputs.value()[r];
       if (!output.defined() || !output.requires_grad()) continue;
       const auto gradient = layers_.output_gradient(r, key, output, gradients_);
-      if (!gradient.defined()) continue;  // The next run goes on from it.
-      roots.push_back(output), gradients.push_back(gradient);
+      // Else the next run goes on from it.
+      if (gradient.defined()) roots.push_back(output), gradients.push_back(gradient);
     }
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
     layers_.harvest();
@@ -55,7 +52,6 @@ class Frugal : public StageProgram {
   }
   Status backward_input(PartKey key) override { return backward(key); }
   Status backward_weight(PartKey) override { return Done{}; }  // They came along.
-
   void accept_rows(MessageId id, at::Tensor rows) override {
     arrived_[id] = rows.requires_grad_(iteration_->at(id).has_backward);
   }
@@ -64,7 +60,6 @@ class Frugal : public StageProgram {
   Result<at::Tensor> gradient_for(MessageId id) override {
     return arrived_.extract(id).mapped().grad().contiguous();
   }
-
   ParameterShard& state(GroupId id, LayerId layer) override { return layers_.state(id, layer); }
   std::vector<models::Parameter*> parameters() override { return layers_.parameters(); }
   std::vector<PartLoss> losses() const override { return {}; }  // The llm has them.
@@ -96,7 +91,6 @@ class Frugal : public StageProgram {
     }
     return outputs;
   }
-
   StageLayers layers_;
   const IterationPlan* iteration_ = nullptr;
   const data::DecodedSamples* samples_ = nullptr;
@@ -112,7 +106,13 @@ Result<std::unique_ptr<StageProgram>> make(const StageRequest& request) {
   return std::unique_ptr<StageProgram>(std::make_unique<Frugal>(std::move(layers).value()));
 }
 
-Status register_all() { return register_stage({"frugal", {"qwen2-vl", "whisper"}, make}); }
+Status register_all() {
+  StageKind kind{"frugal", {"qwen2-vl", "whisper"}, make};
+  kind.costs = [](const LayerCosts& own, const CostedRows&) -> LayerCosts {
+    return {own.forward_ms, own.forward_ms + own.input_gradient_ms, own.weight_gradient_ms, 0};
+  };
+  return register_stage(kind);
+}
 
 }  // namespace
 

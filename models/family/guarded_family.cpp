@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "runtime/plugins/user_calls.hpp"
-#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::models {
 
@@ -16,16 +15,8 @@ void guard(std::function<Answer(Arguments...)>& member, const char* name,
   if (!member) return;
   member = [ask = std::move(member), function = "`" + std::string(name) + "` of family '" + family +
                                                 "'"](Arguments... arguments) -> Answer {
-    const plugins::CallingUser call(function);
-    try {
-      return ask(std::forward<Arguments>(arguments)...);
-    } catch (const UserFault&) {  // Of the family that this one is built on.
-      throw;
-    } catch (const std::exception& fault) {
-      throw UserFault(function, std::string("throws: ") + fault.what());
-    } catch (...) {
-      throw UserFault(function, "throws no std::exception");
-    }
+    // What it throws may be the fault of the family that it is built on, and stays that one's.
+    return plugins::call_user(function, [&] { return ask(std::forward<Arguments>(arguments)...); });
   };
 }
 

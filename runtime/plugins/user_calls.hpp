@@ -11,6 +11,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/vocabulary/user_code.hpp"
+
 namespace troupe::plugins {
 
 /// A call that has begun and has not returned.
@@ -35,5 +37,21 @@ class CallingUser {
 
 /// The call that began first of those that have not returned; none where there is no such.
 std::optional<UserCall> oldest_user_call();
+
+/// What a function of the user's returns, which can be named meanwhile. What it throws comes as a
+/// `UserFault` of that function; one of another function, which it has called, stays as it is.
+template <class Call>
+auto call_user(const std::string& function, Call&& call) -> decltype(call()) {
+  const CallingUser calling(function);
+  try {
+    return call();
+  } catch (const UserFault&) {
+    throw;
+  } catch (const std::exception& fault) {
+    throw UserFault(function, std::string("throws: ") + fault.what());
+  } catch (...) {
+    throw UserFault(function, "throws no std::exception");
+  }
+}
 
 }  // namespace troupe::plugins

@@ -72,11 +72,14 @@ struct LayerSpec {
   std::int64_t parameter_elements = 0;
   std::int64_t constant_elements = 0;      ///< Stored with the parameters, never trained.
   std::vector<SplitElements> splits = {};  ///< Of `parameter_elements`; by parts.
+  /// That a stage holds for it all the time, on each of its devices, beside parameters, gradients
+  /// and moments: what its kind states.
+  std::int64_t held_bytes = 0;
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, LayerSpec& x) {
-    return f(x.name, x.parameter_elements, x.constant_elements, x.splits);
+    return f(x.name, x.parameter_elements, x.constant_elements, x.splits, x.held_bytes);
   }
 };
 

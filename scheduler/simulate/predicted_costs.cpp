@@ -70,6 +70,7 @@ std::vector<StageState> stage_states(const ParallelPlan& plan, const PredictionO
       for (auto layer = run.layers.begin; layer < run.layers.end; ++layer) {
         const auto& spec = module.layers[static_cast<std::size_t>(layer)];
         keep(spec.constant_elements);
+        states[s].bytes += static_cast<double>(spec.held_bytes);
         if (!module.freeze) continue;
         keep(split_over(spec.parameter_elements, spec.splits, tp));
         for (const auto& tied : plan.model.tied)

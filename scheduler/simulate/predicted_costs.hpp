@@ -28,8 +28,9 @@ struct PredictionOptions {
   DeviceSpeeds speeds;        ///< As the profile says; zeros: only layers take time.
 };
 
-/// Per stage: bytes of parameters, gradients and optimizer on each of its ranks, whatever the
-/// samples. Of groups whose moments are in host memory without these.
+/// Per stage: bytes of parameters, gradients and optimizer on each of its ranks, and what its kind
+/// holds besides (`LayerSpec::held_bytes`), whatever the samples. Of groups whose moments are in
+/// host memory without these.
 std::vector<double> stage_state_bytes(const ParallelPlan& plan, const PredictionOptions& options);
 
 /// Per device: the same of what it keeps without a stage (`ParallelPlan::standbys`).

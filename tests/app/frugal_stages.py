@@ -5,6 +5,7 @@ promise, and train what the engine's stages train.
     frugal_stages.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
 """
 
+import json
 import subprocess
 import sys
 
@@ -47,6 +48,17 @@ def a_stage_that_it_cannot_run_is_refused_by_its_name(bench):
     expect(done.returncode == 2 and "stage kind 'frugal' runs encoders alone" in done.stderr, f"exit {done.returncode}\n{done.stderr[-1500:]}")
 
 
+def plans_go_by_the_costs_that_it_states(bench):
+    """Backwards of encoders take a forward longer, and nothing of their layers is kept meanwhile; the llm's stage is planned as ever."""
+    own, plain = (json.loads(ran([bench.binary, "plan", *bench.words(), *more, "--json"]))["stages"] for more in ([], ["plugins.libraries=[]"]))
+    expect([stage["stage_kind"] for stage in own] == ["frugal", ""], f"{own}")
+    longer = [stage["work_ms"] / other["work_ms"] for stage, other in zip(own, plain)]
+    expect(1.1 < longer[0] < 1.5 and abs(longer[1] - 1) < 0.05, f"work, in that of the engine's own stages: {longer}")
+    expect(own[0]["memory_bytes"] < plain[0]["memory_bytes"], f"{own[0]}\n{plain[0]}")
+    said = ran([bench.binary, "plan", *bench.words()])
+    expect("stage kind 'frugal' runs 1 of 2 stages" in said and "costs that it states" in " ".join(said.split()), said)
+
+
 def who_looks_at_its_modules_is_told_once_that_it_shows_nothing(bench):
     statistics = bench.built(ROOT / "examples" / "statistics") / "statistics.so"
     words = [f'plugins.libraries=["{bench.library}","{statistics}"]', "train.steps=4"]
@@ -60,7 +72,7 @@ def who_looks_at_its_modules_is_told_once_that_it_shows_nothing(bench):
 
 CASES = [it_keeps_what_stages_promise, it_trains_what_the_engines_own_stages_train,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, a_frozen_encoder_keeps_nothing_and_trains_nothing,
-         a_stage_that_it_cannot_run_is_refused_by_its_name, who_looks_at_its_modules_is_told_once_that_it_shows_nothing]
+         a_stage_that_it_cannot_run_is_refused_by_its_name, plans_go_by_the_costs_that_it_states, who_looks_at_its_modules_is_told_once_that_it_shows_nothing]
 
 if __name__ == "__main__":
     sys.exit(main(FrugalBench, CASES, *sys.argv[1:]))

@@ -20,6 +20,7 @@ EXAMPLE = ROOT / "examples" / "sentry"
 # Which of them is registered, a variable says.
 OWN = r"""
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -180,6 +181,15 @@ Status register_all() {
   if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "misspelt") return register_stage({"misspelt", {"lama"}, plain});
+  if (which == "negative" || which == "no-number" || which == "thrown-costs" || which == "lends") {
+    StageKind kind{which, {"qwen2-vl"}, plain};
+    if (which == "lends") kind.holds = [](const LayerSpec&, const ModuleConfig&) { return Bytes{-3}; };
+    if (which != "lends") kind.costs = [which](const LayerCosts& own, const CostedRows&) -> LayerCosts {
+      if (which == "thrown-costs") throw std::runtime_error("no idea");
+      return {own.forward_ms, own.input_gradient_ms, own.weight_gradient_ms, which == "negative" ? -1 : std::nan("")};
+    };
+    return register_stage(kind);
+  }
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
   if (which == "faulty") return register_stage({"faulty", {"qwen2-vl", "llama"}, faulty, true});
   if (which == "My Stage") return register_stage({which, {}, plain});
@@ -352,6 +362,16 @@ def who_runs_the_stages_is_told(bench):
     expect(code == 0 and line in (bench.folder / "told" / "train.log").read_text(), f"exit {code}\n{said[-1500:]}")
 
 
+def costs_that_no_plan_can_be_made_of_are_named(bench):
+    bad = "; times and bytes are finite and not below zero"
+    for which, *words in (("negative", "`costs` of stage kind 'negative' says kept_bytes = -1.000000 of vision.", bad),
+                          ("no-number", "`costs` of stage kind 'no-number' says kept_bytes = ", bad),
+                          ("thrown-costs", "`costs` of stage kind 'thrown-costs' throws: no idea"),
+                          ("lends", "`holds` of stage kind 'lends' says -3 bytes of layer 'vision.")):
+        said = bench.invalid(which, command="plan")
+        expect(all(word in said for word in words) and "fix: correct the plug-in" in said and "defect" not in said, f"{which}: {said}")
+
+
 def checked(bench, fault, module, *words, code=1):
     """What `troupe check` says of a module's stage with this fault: its JSON, or what stands on stderr."""
     done = subprocess.run([str(word) for word in (bench.binary, "check", *bench.words(bench.own), "--module", module, "--json", *words)],
@@ -409,6 +429,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          what_cannot_be_is_said_by_whoever_plans_or_trains, who_runs_the_stages_is_told,
+         costs_that_no_plan_can_be_made_of_are_named,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
 

@@ -40,6 +40,17 @@ TEST_CASE("state that the machine has no room for is refused, and says how much"
   CHECK(tiny.check(1e9).ok());
 }
 
+TEST_CASE("what kinds of stages hold takes room, and is told", "[engine]") {
+  Case own;
+  const double before = own.least();
+  CHECK_THAT(own.check(1000).error().message, !ContainsSubstring("kinds of stages"));
+  own.plan.model.modules.front().layers.front().held_bytes = 4'000'000;
+  // The two vision encoders have it; four devices share the machine's memory.
+  CHECK(own.least() == Catch::Approx(before + 2 * 4e6 / 4).margin(2));
+  CHECK_THAT(own.check(1000).error().message,
+             ContainsSubstring("optimizer, and what kinds of stages hold besides, of the nodes"));
+}
+
 TEST_CASE("nodes of this machine share its memory, others do not", "[engine]") {
   Case shared;
   shared.job.cluster.local_nodes = shared.job.cluster.nodes;
