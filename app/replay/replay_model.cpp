@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "engine/iteration/stated_costs.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/data/samples/decode_sample.hpp"
 #include "scheduler/cost/cost_model.hpp"
@@ -55,7 +57,7 @@ class Chain {
  public:
   Chain(const job::Job& job, const ModelGraph& graph, const std::vector<ModuleConfig>& modules,
         const ReplayMachines& machines, const ReplayModelOptions& options)
-      : job_(job), graph_(graph), machines_(machines), options_(options) {
+      : job_(job), graph_(graph), modules_(modules), machines_(machines), options_(options) {
     works_ = scheduler::model_works(graph, modules);
     for (std::int64_t k = 1; k <= machines.devices_per_node; k *= 2)
       degrees_.push_back(static_cast<std::int32_t>(k));
@@ -101,7 +103,8 @@ class Chain {
       for (auto& made :
            scheduler::computed_profiles(works, machines_.device, parallelisms, roofline))
         profile.profiles.push_back(std::move(made));
-    return scheduler::CostModel::create(graph_, profile);
+    return scheduler::CostModel::create(
+        graph_, engine::with_stated_costs(graph_, modules_, std::move(profile)));
   }
 
   Status add_module(const scheduler::CostModel& model, ModuleId module,
@@ -158,11 +161,13 @@ class Chain {
                                                  : 0;
     const double each =
         module.freeze ? element : scheduler::state_bytes_per_trained_element(dtype) - less;
-    return elements * each + double(layer.constant_elements) * element;
+    return elements * each + double(layer.constant_elements) * element +
+           (with_gradient ? double(layer.held_bytes) : 0);  // Copies have nothing of it.
   }
 
   const job::Job& job_;
   const ModelGraph& graph_;
+  const std::vector<ModuleConfig>& modules_;
   const ReplayMachines& machines_;
   const ReplayModelOptions& options_;
   std::vector<std::vector<LayerWork>> works_;

@@ -59,6 +59,14 @@ def plans_go_by_the_costs_that_it_states(bench):
     expect("stage kind 'frugal' runs 1 of 2 stages" in said and "costs that it states" in " ".join(said.split()), said)
 
 
+def replays_by_templates_go_by_them_too(bench):
+    rates = []
+    for more in ([], ["plugins.libraries=[]"]):
+        said = ran([bench.binary, "replay", *bench.words(), *more, "--cluster", "2x1xA40-48G", "--failure-every", "1h", "--json"])
+        rates.append([played["samples_per_s"] for played in json.loads(said)["recovery"].values()])
+    expect(rates[0] and all(0 < own < plain for own, plain in zip(*rates)), f"samples a second, by its costs and by those of layers: {rates}")
+
+
 def who_looks_at_its_modules_is_told_once_that_it_shows_nothing(bench):
     statistics = bench.built(ROOT / "examples" / "statistics") / "statistics.so"
     words = [f'plugins.libraries=["{bench.library}","{statistics}"]', "train.steps=4"]
@@ -72,7 +80,8 @@ def who_looks_at_its_modules_is_told_once_that_it_shows_nothing(bench):
 
 CASES = [it_keeps_what_stages_promise, it_trains_what_the_engines_own_stages_train,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, a_frozen_encoder_keeps_nothing_and_trains_nothing,
-         a_stage_that_it_cannot_run_is_refused_by_its_name, plans_go_by_the_costs_that_it_states, who_looks_at_its_modules_is_told_once_that_it_shows_nothing]
+         a_stage_that_it_cannot_run_is_refused_by_its_name, plans_go_by_the_costs_that_it_states,
+         replays_by_templates_go_by_them_too, who_looks_at_its_modules_is_told_once_that_it_shows_nothing]
 
 if __name__ == "__main__":
     sys.exit(main(FrugalBench, CASES, *sys.argv[1:]))
