@@ -94,6 +94,7 @@ Status build(Self self) {
   options.epoch_number = state.configuration->epoch_number;
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
+  for (const auto& eyes : setup.data.vision) options.picture_scales.push_back(eyes.input.scale);
   options.hash_parameters = setup.job.debug.parameter_hashes;
   options.yields = [self] {
     const auto& now = self->state;

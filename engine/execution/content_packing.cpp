@@ -111,34 +111,41 @@ data::EncodedText unpacked_text(std::vector<TokenId> packed, const MarkerCounts&
 /// Why something cannot be sent; null: it was written.
 using Refusal = const char*;
 
+/// Of the encoder at this place among those of pictures.
+PixelScale scale_at(std::span<const PixelScale> scales, std::size_t place) {
+  return place < scales.size() ? scales[place] : PixelScale{};
+}
+
 Refusal put_item(const data::ImagePatches& picture, const ModuleMedia& media,
-                 const MediaShape& item, Writer& writer) {
+                 const MediaShape& item, const PixelScale& scale, Writer& writer) {
   if (picture.patches.size() != value_count(media, item)) return kOtherContent;
   if (media_form(media) == MediaForm::values)
     return writer.put(std::span<const float>(picture.patches)) ? nullptr : kOtherContent;
-  const auto pixels = data::patch_pixels(picture, media.equal_frames);
+  const auto pixels = data::patch_pixels(picture, media.equal_frames, scale);
   if (!pixels) return kNoPicture;
   return writer.put(std::span<const std::uint8_t>(*pixels)) ? nullptr : kOtherContent;
 }
 
 Refusal put_item(const data::AudioWindow& window, const ModuleMedia& media, const MediaShape& item,
-                 Writer& writer) {
+                 const PixelScale& /*of pictures*/, Writer& writer) {
   const bool is_planned = window.mel.size() == value_count(media, item);
   return is_planned && writer.put(std::span<const float>(window.mel)) ? nullptr : kOtherContent;
 }
 
 template <class Item>
 Refusal put_items(const std::vector<std::vector<Item>>& encoders, std::size_t place,
-                  const ItemRange& range, const ModuleMedia& media, Writer& writer) {
+                  const ItemRange& range, const ModuleMedia& media, const PixelScale& scale,
+                  Writer& writer) {
   if (place >= encoders.size() || range.first + range.count > encoders[place].size())
     return kOtherContent;
   for (std::size_t i = range.first; i < range.first + range.count; ++i)
-    if (const Refusal why = put_item(encoders[place][i], media, media.items[i], writer)) return why;
+    if (const Refusal why = put_item(encoders[place][i], media, media.items[i], scale, writer))
+      return why;
   return nullptr;
 }
 
 Refusal put(const Delivery& delivery, const SampleUnits& units, std::int32_t unit,
-            const DecodedSample& content, Writer& writer) {
+            const DecodedSample& content, std::span<const PixelScale> scales, Writer& writer) {
   if (!delivery.encoder.valid())
     return writer.put(std::span<const TokenId>(packed_text(content.text))) ? nullptr
                                                                            : kOtherContent;
@@ -146,22 +153,24 @@ Refusal put(const Delivery& delivery, const SampleUnits& units, std::int32_t uni
   const ModuleMedia& media = media_of(sample, delivery.encoder);
   const ItemRange range = items_of(units, unit, delivery.encoder);
   const std::size_t place = place_in_medium(sample, delivery.encoder);
-  return is_vision(media.items) ? put_items(content.images, place, range, media, writer)
-                                : put_items(content.audio, place, range, media, writer);
+  const PixelScale scale = scale_at(scales, place);
+  return is_vision(media.items) ? put_items(content.images, place, range, media, scale, writer)
+                                : put_items(content.audio, place, range, media, scale, writer);
 }
 
-data::ImagePatches take_picture(const ModuleMedia& media, const MediaShape& item, Reader& reader) {
+data::ImagePatches take_picture(const ModuleMedia& media, const MediaShape& item,
+                                const PixelScale& scale, Reader& reader) {
   const std::size_t values = value_count(media, item);
   if (media_form(media) == MediaForm::values)
     return {reader.take<float>(values), item.grid_height, item.grid_width};
   const auto pixels =
       reader.take<std::uint8_t>(values / static_cast<std::size_t>(media.equal_frames));
-  return data::patches_of(pixels, item.grid_height, item.grid_width, media.equal_frames);
+  return data::patches_of(pixels, item.grid_height, item.grid_width, media.equal_frames, scale);
 }
 
 /// Media of one encoder; items that did not come are empty.
-void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& range, Reader& reader,
-                DecodedSample& content) {
+void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& range,
+                const PixelScale& scale, Reader& reader, DecodedSample& content) {
   if (is_vision(media.items)) {
     content.images.resize(place + 1);
     content.images[place].resize(media.items.size());
@@ -172,7 +181,7 @@ void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& ra
   for (std::size_t i = range.first; i < range.first + range.count; ++i) {
     const MediaShape& item = media.items[i];
     if (is_vision(media.items))
-      content.images[place][i] = take_picture(media, item, reader);
+      content.images[place][i] = take_picture(media, item, scale, reader);
     else
       content.audio[place][i] = {reader.take<float>(value_count(media, item)), item.input_rows,
                                  item.marker};
@@ -182,7 +191,7 @@ void take_media(const ModuleMedia& media, std::size_t place, const ItemRange& ra
 }  // namespace
 
 Result<at::Tensor> pack_content(const Delivery& delivery, const SampleUnits& units,
-                                const SampleStore& store) {
+                                const SampleStore& store, std::span<const PixelScale> scales) {
   at::Tensor packed = at::empty({delivery.bytes.count()}, at::kByte);
   Writer writer(static_cast<std::byte*>(packed.data_ptr()), packed.nbytes());
   const auto wrong = [&](std::int32_t unit, const char* why) {
@@ -192,14 +201,15 @@ Result<at::Tensor> pack_content(const Delivery& delivery, const SampleUnits& uni
   for (const std::int32_t unit : delivery.samples) {
     const auto content = store.find(units.shape(unit).position);
     if (!content) return wrong(unit, "is to be sent by a node that did not decode it");
-    if (const Refusal why = put(delivery, units, unit, *content, writer)) return wrong(unit, why);
+    if (const Refusal why = put(delivery, units, unit, *content, scales, writer))
+      return wrong(unit, why);
   }
   if (!writer.is_full()) return wrong(delivery.samples.back(), "has less content than planned");
   return packed;
 }
 
 Status unpack_content(const Delivery& delivery, const SampleUnits& units, const at::Tensor& packed,
-                      SampleStore& store) {
+                      SampleStore& store, std::span<const PixelScale> scales) {
   const Bytes planned = content_bytes(delivery, units);
   const Bytes came{static_cast<std::int64_t>(packed.nbytes())};
   if (came != planned)
@@ -221,9 +231,11 @@ Status unpack_content(const Delivery& delivery, const SampleUnits& units, const 
       content.text = unpacked_text(reader.take<TokenId>(tokens), marker_counts(sample));
     }
     for (const ModuleMedia& media : sample.media)
-      if (media.module == delivery.encoder)
-        take_media(media, place_in_medium(sample, media.module),
-                   items_of(units, unit, media.module), reader, content);
+      if (media.module == delivery.encoder) {
+        const std::size_t place = place_in_medium(sample, media.module);
+        take_media(media, place, items_of(units, unit, media.module), scale_at(scales, place),
+                   reader, content);
+      }
     store.add(std::move(content));
   }
   return Done{};

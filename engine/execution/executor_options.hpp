@@ -10,6 +10,7 @@
 #include "engine/execution/work_in_hand.hpp"
 #include "runtime/observers/audience.hpp"
 #include "runtime/state/adamw.hpp"
+#include "runtime/vocabulary/media_input.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::engine {
@@ -34,6 +35,9 @@ struct ExecutorOptions {
   /// The model's, in which rows cross between stages; gradients are fp64 where it is, else fp32.
   at::ScalarType row_dtype = at::kFloat;
   std::vector<SlowRows> slow_rows;
+  /// Of the vision encoders, in the order of the model: by what pixels of other nodes are
+  /// normalised. Of those beyond it by CLIP's.
+  std::vector<PixelScale> picture_scales = {};
   /// Asked before each action: true makes `advance` return, so that its owner can attend to
   /// something else. Empty: never.
   std::function<bool()> yields;

@@ -263,7 +263,7 @@ Executor::Work Executor::hand_on(const Action& action) {
 Executor::Work Executor::send_content(const Action& action) {
   return [this, id = action.delivery](Outcome& outcome) -> Status {
     const Delivery& delivery = iteration_->at(id);
-    auto packed = pack_content(delivery, *units_, *samples_);
+    auto packed = pack_content(delivery, *units_, *samples_, options_.picture_scales);
     if (!packed.ok()) return std::move(packed).error();
     outcome.parcels.push_back({{TagKind::content, id.index()},
                                peer(delivery.destination.stage),
@@ -275,7 +275,8 @@ Executor::Work Executor::send_content(const Action& action) {
 Executor::Work Executor::receive_content(const Action& action) {
   auto taken = take(arrivals_of(action).front().key);
   return [this, id = action.delivery, taken = std::move(taken)](Outcome&) -> Status {
-    return unpack_content(iteration_->at(id), *units_, std::exchange(*taken, {}), *samples_);
+    return unpack_content(iteration_->at(id), *units_, std::exchange(*taken, {}), *samples_,
+                          options_.picture_scales);
   };
 }
 

@@ -108,6 +108,12 @@ std::string contradiction(const Family& family, const ModuleConfig& module, cons
   return {};
 }
 
+/// Whether bytes become numbers by it that tell which bytes they were.
+bool is_scale(const PixelScale& scale) {
+  return std::ranges::all_of(scale.mean, [](double x) { return std::abs(x) <= 1000; }) &&
+         std::ranges::all_of(scale.deviation, [](double x) { return x >= 1e-6 && x <= 1e6; });
+}
+
 /// What no encoder can make of its media; empty: all well.
 std::string media_contradiction(const Family& family, const FamilyConfig& config) {
   if (family.kind != ModuleKind::encoder) return {};
@@ -119,7 +125,12 @@ std::string media_contradiction(const Family& family, const FamilyConfig& config
                     vision.temporal_patch_size > 0 && vision.rows_per_image >= 0;
   const bool hears = audio.mel_bins > 0 && audio.mel_bins <= 201 && audio.frames_per_row > 0 &&
                      audio.pooled_rows > 0 && audio.rows_per_window >= 0;
-  return sees && hears ? "" : "`media` has a size that is not positive, or over 201 mel bins";
+  if (!sees || !hears) return "`media` has a size that is not positive, or over 201 mel bins";
+  if (!is_scale(vision.scale))
+    return "`media` has a scale of pixels with a mean outside -1000 to 1000, or a deviation "
+           "outside "
+           "1e-6 to 1e6";
+  return {};
 }
 
 /// The family's description of a module, where its other answers agree with it; else what they say

@@ -41,7 +41,8 @@ MediaInput media_input(const ModuleConfig& module);
 ///   not fit. Names the module, the field, both values, and the fix. Also a family that throws, or
 ///   contradicts itself: other numbers of layers in `sizes`, `describe` and `works`; names of
 ///   parameters and kinds that do not begin with the module's, or stand twice; other widths in
-///   `sizes` and `describe`; a split of what is no matrix; media sizes that are not positive.
+///   `sizes` and `describe`; a split of what is no matrix; media sizes that are not positive,
+///   or a scale of pixels that does not tell bytes apart.
 Result<ModuleDescription> describe_module(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all);
 

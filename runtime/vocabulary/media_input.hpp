@@ -1,12 +1,13 @@
 // How pictures and sounds become rows of an encoder: what the data part must know of the encoder
 // that takes them.
 //
-// Sizes alone: the data part makes the rows of every family, so that a picture's follow from these
-// sizes and its resized 8-bit pixels, whoever wrote the family. Where pictures move between nodes
-// their pixels do (sample_content.hpp).
+// Values alone: the data part makes the rows of every family, so that a picture's follow from these
+// and its resized 8-bit pixels, whoever wrote the family. Where pictures move between nodes their
+// pixels do (sample_content.hpp).
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 namespace troupe {
@@ -14,7 +15,17 @@ namespace troupe {
 /// Which media of a sample an encoder takes.
 enum class Medium : std::uint8_t { none, image, audio };
 
-/// Sizes of a vision encoder's input, as in Qwen2-VL.
+/// How the bytes of a picture become numbers, per channel: (byte / 255 - mean) / deviation. An
+/// encoder that begins with trained weights needs those that it was trained with. CLIP's, as
+/// Qwen2-VL has them, where nobody says otherwise.
+struct PixelScale {
+  std::array<double, 3> mean{0.48145466, 0.4578275, 0.40821073};        ///< From -1000 to 1000.
+  std::array<double, 3> deviation{0.26862954, 0.26130258, 0.27577711};  ///< From 1e-6 to 1e6.
+
+  friend bool operator==(const PixelScale&, const PixelScale&) = default;
+};
+
+/// What a vision encoder takes: sizes as in Qwen2-VL.
 struct VisionInput {
   std::int32_t patch_size = 14;          ///< Pixels per patch side.
   std::int32_t merge_size = 2;           ///< Patches per side that become one llm row.
@@ -22,6 +33,7 @@ struct VisionInput {
   /// Rows that each picture hands to the llm, as a resampler's queries; 0: one per
   /// merge_size x merge_size patches.
   std::int32_t rows_per_image = 0;
+  PixelScale scale = {};
 
   /// Side of the square of pixels behind one llm row; sizes are rounded to multiples of it.
   std::int32_t factor() const { return patch_size * merge_size; }

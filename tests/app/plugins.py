@@ -46,7 +46,7 @@ def ran(command, **options):
     return done.stdout
 
 
-# A projector that is at a loss when it has read some of its configurations.
+# A projector that is at a loss when it has read some of its configurations; and the example with pixels by another scale.
 OWN = r"""
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
@@ -55,6 +55,16 @@ using namespace troupe;
 using namespace troupe::models;
 
 Status register_all() {
+  if (const Family* eyes = find_family("resampler")) {  // Its library was loaded before.
+    Family dim = *eyes;
+    dim.name = "dim";
+    dim.media = [of = dim.media](const FamilyConfig& config) {
+      MediaInput input = of(config);
+      input.vision.scale = {{0.5, 0.5, 0.5}, {1, 1, 1}};
+      return input;
+    };
+    if (auto added = register_family(std::move(dim)); !added.ok()) return added;
+  }
   Family family = *find_family("mlp");
   family.name = "own";
   family.fields = [of = family.fields](ConfigFields& v, FamilyConfig& config) {
@@ -97,6 +107,11 @@ class Bench:
         (source / "own.cpp").write_text(text)
         (source / "CMakeLists.txt").write_text((self.example / "CMakeLists.txt").read_text().replace(name, "own"))
         return self.built(source) / "own.so"
+
+    def own_family(self):
+        """The library of `OWN`, built once."""
+        built = self.folder / "build-own" / "own.so"
+        return built if built.exists() else self.built_beside(OWN)
 
     def words(self, library=None):
         return [self.example / "job.toml", f'plugins.libraries=["{library or self.library}"]', "train.dtype=fp64",
@@ -329,10 +344,23 @@ def a_node_with_another_build_of_it_is_refused(bench):
 
 
 def a_family_that_throws_is_told_by_its_name(bench):
-    said = bench.said("validate", *bench.words(bench.built_beside(OWN)), 'modules.vision_projector.family="own"',
+    said = bench.said("validate", *bench.words(bench.own_family()), 'modules.vision_projector.family="own"',
                       "modules.vision_projector.config.at_a_loss=true")
     expect("`fields` of family 'own' throws no std::exception" in said and "fix: correct the plug-in" in said, said)
     expect("defect" not in said, said)
+
+
+def pictures_are_normalised_as_their_family_says(bench):
+    """Also those whose pixels come from the node of the llm, which alone sees the data."""
+    dim = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.vision.family=dim", "train.steps=6"]
+    ran(bench.job("dim-reference", *dim, "--reference"))
+    ran(bench.job("dim", *dim))
+    bench.equal("dim-reference", "dim")
+    ran(bench.job("dim-elsewhere", *dim, f'data.sources=[{{json="{bench.folder}/data/samples.json",nodes=[1]}}]'))
+    bench.equal("dim-reference", "dim-elsewhere")
+    ran(bench.job("bright", "train.steps=1"))
+    losses = [read_lines(bench.folder / name / "metrics.jsonl")[0]["loss"] for name in ("dim", "bright")]
+    expect(abs(losses[0] - losses[1]) > 1e-9 * losses[1], f"the scale of pixels changes nothing: {losses}")
 
 
 def two_plugins_of_one_name_are_refused(bench):
@@ -366,6 +394,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_family_that_throws_is_told_by_its_name,
+         pictures_are_normalised_as_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
 

@@ -101,6 +101,8 @@ TEST_CASE("media have the bits of who decodes them, for encoders of any sizes", 
       {"eyes", {}},
       {"glasses", {.patch_size = 7, .merge_size = 4, .temporal_patch_size = 1}},
       {"lens", {.patch_size = 16, .merge_size = 1, .temporal_patch_size = 3, .rows_per_image = 4}}};
+  options.vision[1].input.scale = {{0.5, 0.5, 0.5}, {0.5, 0.25, 0.5}};
+  const std::vector<PixelScale> scales{{}, options.vision[1].input.scale};
   options.audio[0].input.mel_bins = 128;
   data::DecodedSample sample;
   sample.id = "of-all";
@@ -143,9 +145,10 @@ TEST_CASE("media have the bits of who decodes them, for encoders of any sizes", 
     delivery.bytes = content_bytes(delivery, units);
     CHECK(delivery.bytes.count() ==
           static_cast<std::int64_t>(values) / divided_by[e] * value_bytes[e]);
-    const auto packed = pack_content(delivery, units, store);
+    const auto packed = pack_content(delivery, units, store, scales);
     REQUIRE(packed.ok());
-    REQUIRE(unpack_content(delivery, units, packed.value(), there).ok());
+    REQUIRE(unpack_content(delivery, units, packed.value(), there, scales).ok());
+    CHECK(pack_content(delivery, units, store).ok() == (e != 1));  // Of pixels by another scale.
   }
   const auto came = there.find(0);
   for (std::size_t e = 0; e < 3; ++e)

@@ -302,6 +302,19 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
                };
              }),
              ContainsSubstring("not positive"));
+  const auto said_of_scale = [&](double mean, double deviation) {
+    return said([=](Family& f) {
+      f.media = [=](const FamilyConfig&) {
+        return MediaInput{Medium::image, {.scale = {{0, mean, 0}, {1, deviation, 1}}}};
+      };
+    });
+  };
+  CHECK(said_of_scale(-1000, 1e6) == "described");
+  using Limits = std::numeric_limits<double>;
+  for (const double mean : {2000.0, Limits::quiet_NaN()})
+    CHECK_THAT(said_of_scale(mean, 1), ContainsSubstring("a mean outside -1000 to 1000"));
+  for (const double deviation : {0.0, -1.0, Limits::infinity(), Limits::quiet_NaN()})
+    CHECK_THAT(said_of_scale(0, deviation), ContainsSubstring("a deviation outside 1e-6 to 1e6"));
   CHECK_THAT(
       said([](Family& f) {
         f.works = [](const ModuleConfig&, const Widths&) -> std::vector<LayerWork> {

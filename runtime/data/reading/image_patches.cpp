@@ -8,22 +8,17 @@
 namespace troupe::data {
 namespace {
 
-constexpr std::array<double, 3> kClipMean{0.48145466, 0.4578275, 0.40821073};
-constexpr std::array<double, 3> kClipDeviation{0.26862954, 0.26130258, 0.27577711};
-
 using ByteTable = std::array<float, 256>;
 
-/// The normalised value of each byte, per channel.
-const std::array<ByteTable, 3>& byte_tables() {
-  static const std::array<ByteTable, 3> tables = [] {
-    std::array<ByteTable, 3> made{};
-    for (std::size_t channel = 0; channel < 3; ++channel)
-      for (std::size_t byte = 0; byte < 256; ++byte)
-        made[channel][byte] = static_cast<float>(
-            (static_cast<double>(byte) / 255 - kClipMean[channel]) / kClipDeviation[channel]);
-    return made;
-  }();
-  return tables;
+/// The normalised value of each byte, per channel. Made anew for each picture, which has hundreds
+/// of times as many values.
+std::array<ByteTable, 3> byte_tables(const PixelScale& scale) {
+  std::array<ByteTable, 3> made{};
+  for (std::size_t channel = 0; channel < 3; ++channel)
+    for (std::size_t byte = 0; byte < 256; ++byte)
+      made[channel][byte] = static_cast<float>(
+          (static_cast<double>(byte) / 255 - scale.mean[channel]) / scale.deviation[channel]);
+  return made;
 }
 
 /// Where the bytes of a patch stand: how far it is to the next pixel of a line, to the next line
@@ -35,9 +30,10 @@ struct PatchBytes {
 
 /// Appends one patch, whose first byte is `corner`. `frame`: room for a channel of it.
 void append_patch(const std::uint8_t* corner, const PatchBytes& bytes, std::int32_t frames,
-                  std::vector<float>& frame, std::vector<float>& out) {
+                  const std::array<ByteTable, 3>& tables, std::vector<float>& frame,
+                  std::vector<float>& out) {
   for (std::size_t channel = 0; channel < 3; ++channel) {
-    const ByteTable& table = byte_tables()[channel];
+    const ByteTable& table = tables[channel];
     const std::uint8_t* line = corner + static_cast<std::ptrdiff_t>(channel) * bytes.channel;
     float* to = frame.data();
     for (std::int32_t y = 0; y < bytes.lines; ++y, line += bytes.line) {
@@ -50,9 +46,9 @@ void append_patch(const std::uint8_t* corner, const PatchBytes& bytes, std::int3
 }
 
 /// The byte that a channel's table has this value for; none: there is no such byte.
-std::optional<std::uint8_t> byte_of(float value, std::size_t channel, const ByteTable& table) {
-  const double near =
-      (static_cast<double>(value) * kClipDeviation[channel] + kClipMean[channel]) * 255 + 0.5;
+std::optional<std::uint8_t> byte_of(float value, double mean, double deviation,
+                                    const ByteTable& table) {
+  const double near = (static_cast<double>(value) * deviation + mean) * 255 + 0.5;
   if (!(near >= 0 && near < 256)) return std::nullopt;
   const auto byte = static_cast<std::uint8_t>(near);
   if (table[byte] != value) return std::nullopt;
@@ -73,6 +69,7 @@ ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision) {
                            static_cast<std::size_t>(vision.patch_size));
   const PatchBytes bytes{3, std::ptrdiff_t{3} * image.width, 1, vision.patch_size,
                          vision.patch_size};
+  const auto tables = byte_tables(vision.scale);
   const std::int32_t merge = vision.merge_size;
   const auto corner = [&](std::int32_t row, std::int32_t column) {
     const std::ptrdiff_t pixel =
@@ -83,12 +80,13 @@ ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision) {
     for (std::int32_t column = 0; column < cut.grid_width; column += merge)
       for (std::int32_t patch = 0; patch < merge * merge; ++patch)
         append_patch(corner(row + patch / merge, column + patch % merge), bytes,
-                     vision.temporal_patch_size, frame, cut.patches);
+                     vision.temporal_patch_size, tables, frame, cut.patches);
   return cut;
 }
 
 std::optional<std::vector<std::uint8_t>> patch_pixels(const ImagePatches& picture,
-                                                      std::int32_t frames) {
+                                                      std::int32_t frames,
+                                                      const PixelScale& scale) {
   const auto rows =
       static_cast<std::size_t>(picture.grid_height) * static_cast<std::size_t>(picture.grid_width);
   const auto copies = static_cast<std::size_t>(frames);
@@ -97,15 +95,16 @@ std::optional<std::vector<std::uint8_t>> patch_pixels(const ImagePatches& pictur
   const std::size_t area = picture.patches.size() / (rows * 3 * copies);
   std::vector<std::uint8_t> pixels;
   pixels.reserve(rows * 3 * area);
+  const auto tables = byte_tables(scale);
   auto values = std::span(picture.patches);
   for (std::size_t plane = 0; plane < rows * 3; ++plane, values = values.subspan(copies * area)) {
     const auto frame = values.first(area);
     for (std::size_t copy = 1; copy < copies; ++copy)
       if (!std::ranges::equal(frame, values.subspan(copy * area, area))) return std::nullopt;
     const std::size_t channel = plane % 3;
-    const ByteTable& table = byte_tables()[channel];
     for (const float value : frame) {
-      const auto byte = byte_of(value, channel, table);
+      const auto byte =
+          byte_of(value, scale.mean[channel], scale.deviation[channel], tables[channel]);
       if (!byte) return std::nullopt;
       pixels.push_back(*byte);
     }
@@ -114,7 +113,7 @@ std::optional<std::vector<std::uint8_t>> patch_pixels(const ImagePatches& pictur
 }
 
 ImagePatches patches_of(std::span<const std::uint8_t> pixels, std::int32_t grid_height,
-                        std::int32_t grid_width, std::int32_t frames) {
+                        std::int32_t grid_width, std::int32_t frames, const PixelScale& scale) {
   ImagePatches cut;
   cut.grid_height = grid_height;
   cut.grid_width = grid_width;
@@ -124,8 +123,9 @@ ImagePatches patches_of(std::span<const std::uint8_t> pixels, std::int32_t grid_
   std::vector<float> frame(area);
   const PatchBytes bytes{1, 0, static_cast<std::ptrdiff_t>(area), 1,
                          static_cast<std::int32_t>(area)};
+  const auto tables = byte_tables(scale);
   for (std::size_t row = 0; row < rows; ++row)
-    append_patch(pixels.data() + row * 3 * area, bytes, frames, frame, cut.patches);
+    append_patch(pixels.data() + row * 3 * area, bytes, frames, tables, frame, cut.patches);
   return cut;
 }
 

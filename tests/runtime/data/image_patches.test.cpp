@@ -94,6 +94,30 @@ TEST_CASE("pixels stand patch by patch, each byte of each channel once", "[data]
   CHECK(same_bits(patches_of(*patch_pixels(cut, 2), 16, 16, 2), cut));
 }
 
+TEST_CASE("pixels are normalised as their encoder says, and found again by that", "[data]") {
+  // Of a row of channels: -1 for no light, 1 for all of it, and byte 51 a fifth of the way.
+  const VisionInput vision{.patch_size = 1,
+                           .merge_size = 1,
+                           .temporal_patch_size = 1,
+                           .scale = {{0.5, 0.5, 0.25}, {0.5, 0.5, 0.125}}};
+  const ImagePatches cut = cut_patches({1, 1, {0, 255, 51}}, vision);
+  REQUIRE(cut.patches.size() == 3);
+  CHECK((cut.patches[0] == -1 && cut.patches[1] == 1));
+  CHECK(cut.patches[2] == Catch::Approx((0.2 - 0.25) / 0.125));
+  const auto pixels = patch_pixels(cut, 1, vision.scale);
+  REQUIRE(pixels.has_value());
+  CHECK(*pixels == std::vector<std::uint8_t>{0, 255, 51});
+  CHECK(same_bits(patches_of(*pixels, 1, 1, 1, vision.scale), cut));
+  CHECK_FALSE(patch_pixels(cut, 1).has_value());  // By CLIP's they are of no picture.
+  RgbImage all{16, 16, {}};
+  for (int i = 0; i < 256; ++i) all.rgb.insert(all.rgb.end(), 3, static_cast<std::uint8_t>(i));
+  // The farthest that families may go.
+  const PixelScale scale{{1000, -1000, 1000}, {1e-6, 1e6, 1}};
+  const ImagePatches far = cut_patches(all, {.patch_size = 16, .merge_size = 1, .scale = scale});
+  REQUIRE(patch_pixels(far, 2, scale).has_value());
+  CHECK(same_bits(patches_of(*patch_pixels(far, 2, scale), 1, 1, 2, scale), far));
+}
+
 TEST_CASE("values that are of no picture have no pixels", "[data][errors]") {
   RgbImage image{28, 28, std::vector<std::uint8_t>(28 * 28 * 3, 77)};
   const ImagePatches cut = cut_patches(image, {});
