@@ -4,9 +4,9 @@ it has just been built.
 
     readme.py TROUPE ROOT [CASE...]
 
-Changed are the steps of trainings, HOST:PORT and PID, which a reader fills in, and the address of the first of
-several machines: all are this one. What installs (scripts, cmake) has tests of its own. A command of a page that no case
-runs is a fault.
+Changed are the steps of trainings, HOST:PORT and PID, which a reader fills in, the home of a reader, and the address of the
+first of several machines: all are this one. What is in scripts/ has tests of its own. A command of a page that no case runs
+is a fault.
 """
 
 import contextlib
@@ -47,9 +47,9 @@ def sections_of(pages):
 
 
 def commands_in(section):
-    """Its indented lines that call the program, without what they say of themselves."""
-    return [" ".join(shlex.quote(word) for word in shlex.split(line, comments=True))
-            for line in section.splitlines() if line.startswith("    build/release/troupe ")]
+    """Its indented lines that call a program by its path, or cmake, without what they say of themselves; but for scripts/."""
+    lines = re.findall(r"^    ((?:cmake|(?!scripts/)[\w~.-]+/\S*)(?: .*)?)$", section, re.MULTILINE)
+    return [" ".join(shlex.quote(word) for word in shlex.split(line, comments=True)) for line in lines]
 
 
 def shells_in(section):
@@ -64,8 +64,8 @@ class Readme:
         self.folder = folder
         self.sections = sections_of([root / "README.md", *sorted((root / "docs").glob("*.md"))])
         self.untried = {title: {*commands_in(body), *shells_in(body)} for title, body in self.sections.items()}
-        (folder / "build" / "release").mkdir(parents=True)
-        (folder / "build" / "release" / "troupe").symlink_to(binary)
+        (folder / "build").mkdir()
+        (folder / "build" / "release").symlink_to(binary.parent)
         (folder / "configs").symlink_to(root / "configs")
         (folder / "first.toml").write_text(self.toml("A first job file"))
         self.run("build/release/troupe data make runs/demo-data")
@@ -233,6 +233,13 @@ def several_machines(readme):
     (readme.folder / "first.toml").write_text(first)
 
 
+def a_part_in_ten_minutes(readme):
+    for command in readme.commands("In ten minutes"):
+        readme.run(command.replace("~", str(readme.folder)))
+    runs = [readme.folder / "mine" / "build" / name for name in ("staged", "reference")]
+    expect(all(read_lines_so_far(run / "metrics.jsonl") for run in runs), "mine/test.sh has trained nothing")
+
+
 def no_command_is_left_out(readme):
     """Of what the cases before have asked for."""
     left = {title: sorted(commands) for title, commands in readme.untried.items() if commands}
@@ -240,7 +247,7 @@ def no_command_is_left_out(readme):
 
 
 CASES = [a_first_job_file, its_reference, stop_and_go_on, plan_balance_look, when_machines_fail, several_machines,
-         no_command_is_left_out]
+         a_part_in_ten_minutes, no_command_is_left_out]
 
 
 def main(binary, root, *wanted):
