@@ -147,7 +147,6 @@ class Chain {
 
   double state_bytes(LayerId id, bool with_gradient) const {
     const auto dtype = job_.train.dtype;
-    const double gradient = dtype == Dtype::fp64 ? 8 : 4;
     const auto& module = graph_.at(id.module);
     const auto& layer = module.layers[std::size_t(id.layer)];
     double elements = double(layer.parameter_elements);
@@ -156,7 +155,7 @@ class Chain {
         elements += double(tied.parameter_elements);
     const double element = scheduler::bytes_per_element(dtype);
     // What a device has beside its gradients is without moments in host memory; copies have them.
-    const double less = !with_gradient           ? gradient
+    const double less = !with_gradient           ? scheduler::gradient_bytes_per_element(dtype)
                         : module.moments_in_host ? scheduler::moment_bytes_per_element(dtype)
                                                  : 0;
     const double each =

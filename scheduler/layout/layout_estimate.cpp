@@ -60,7 +60,7 @@ double reduction_ms_per_byte(const AutoLayoutRequest& request, std::int32_t hold
       is_called ? called_ms_per_byte(request, holders, on_node, nodes)
                 : 2 * (nodes - 1) / nodes / on_node * ms_per_byte(speeds.network.gigabytes_per_s) +
                       2 * (on_node - 1) / on_node * ms_per_byte(speeds.node.gigabytes_per_s);
-  return bytes_per_element(request.prediction.dtype) /
+  return gradient_bytes_per_element(request.prediction.dtype) /
          state_bytes_per_trained_element(request.prediction.dtype) *
          ((holders - 1.0) / holders * ms_per_byte(speeds.reduce_gigabytes_per_s) + moving);
 }

@@ -13,10 +13,10 @@ namespace {
 
 Status check_costs(const SimulationCosts& costs, const SimulationOptions& options) {
   for (const double value :
-       {costs.bytes_per_element, costs.reduce_gigabytes_per_s, costs.device.latency_ms,
-        costs.device.gigabytes_per_s, costs.node.latency_ms, costs.node.gigabytes_per_s,
-        costs.network.latency_ms, costs.network.gigabytes_per_s, costs.host.latency_ms,
-        costs.host.gigabytes_per_s, options.noise})
+       {costs.bytes_per_element, costs.summed_bytes_per_element, costs.reduce_gigabytes_per_s,
+        costs.device.latency_ms, costs.device.gigabytes_per_s, costs.node.latency_ms,
+        costs.node.gigabytes_per_s, costs.network.latency_ms, costs.network.gigabytes_per_s,
+        costs.host.latency_ms, costs.host.gigabytes_per_s, options.noise})
     if (!(value >= 0 && std::isfinite(value)))
       return Error{Errc::invalid_argument, "a speed, latency or noise is negative or not finite",
                    "simulate", "use values of at least 0"};

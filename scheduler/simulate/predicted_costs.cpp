@@ -225,7 +225,7 @@ template <class Passes>
 SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& options,
                          Passes passes_of) {
   const auto passes = std::make_shared<const Passes>(std::move(passes_of));
-  SimulationCosts costs = link_and_sum_costs(options.speeds);
+  SimulationCosts costs = link_and_sum_costs(options);
   costs.task_ms = [passes](StageId stage, const std::vector<std::int32_t>& part, TaskKind kind) {
     return task_ms((*passes)(stage, part), kind);
   };
@@ -263,7 +263,6 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
   costs.group_optimizer_ms = [elements_of, update_ms](GroupId group, StageId stage) {
     return update_ms({0, elements_of(group, stage), 1});
   };
-  costs.bytes_per_element = bytes_per_element(options.dtype);
   costs.host = options.speeds.host;
   return costs;
 }
@@ -293,8 +292,11 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
   return works;
 }
 
-SimulationCosts link_and_sum_costs(const DeviceSpeeds& speeds) {
+SimulationCosts link_and_sum_costs(const PredictionOptions& options) {
+  const DeviceSpeeds& speeds = options.speeds;
   SimulationCosts costs;
+  costs.bytes_per_element = bytes_per_element(options.dtype);
+  costs.summed_bytes_per_element = gradient_bytes_per_element(options.dtype);
   costs.reduce_gigabytes_per_s = speeds.reduce_gigabytes_per_s;
   costs.device = speeds.device;
   costs.node = speeds.node;

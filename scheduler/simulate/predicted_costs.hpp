@@ -24,7 +24,8 @@ namespace troupe::scheduler {
 
 /// How the predicted machine works, besides its layers.
 struct PredictionOptions {
-  Dtype dtype = Dtype::fp32;  ///< Of parameters and of the rows between stages.
+  Dtype dtype = Dtype::fp32;  ///< Of parameters and of the rows between stages. Gradients are
+                              ///< added up in their own (`gradient_bytes_per_element`).
   DeviceSpeeds speeds;        ///< As the profile says; zeros: only layers take time.
 };
 
@@ -74,9 +75,9 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                                                  std::span<const SampleShape> samples,
                                                  std::span<const Parallelism> parallelisms = {});
 
-/// What links and sums take on a machine of such speeds; nothing else takes time or memory, and an
-/// element has 4 bytes, until somebody says otherwise.
-SimulationCosts link_and_sum_costs(const DeviceSpeeds& speeds);
+/// What links and sums take on a machine of such speeds, by elements of this type; nothing else
+/// takes time or memory until somebody says otherwise.
+SimulationCosts link_and_sum_costs(const PredictionOptions& options);
 
 /// Times and sizes of the tasks of any iteration of `plan` over `samples` (an index in a part is an
 /// index here). Copies what it needs; the functions may be called from several threads.

@@ -187,7 +187,7 @@ class Simulation {
     for (std::size_t link = 0; link < elements.size(); ++link)
       if (elements[link] > 0)
         ms = std::max(ms, send(device, static_cast<LinkClass>(link),
-                               elements[link] * costs_.bytes_per_element));
+                               elements[link] * costs_.summed_bytes_per_element));
     return ms;
   }
 
@@ -225,8 +225,8 @@ class Simulation {
       case ActionKind::reduce:
       case ActionKind::reduce_receive: {
         const auto sum = groups_[action.group.index()].traffic.added(DeviceId{index}, action.kind);
-        return sum.times *
-               bytes_ms(sum.elements * costs_.bytes_per_element, costs_.reduce_gigabytes_per_s);
+        return sum.times * bytes_ms(sum.elements * costs_.summed_bytes_per_element,
+                                    costs_.reduce_gigabytes_per_s);
       }
       default: return 0;
     }

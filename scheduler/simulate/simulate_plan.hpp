@@ -42,12 +42,13 @@ struct SimulationCosts {
   /// Of a stage whose parameters are in host memory while the llm computes. What no update has
   /// changed since it left last leaves again in no time.
   std::function<StageParameters(StageId stage)> parameter_bytes;
-  double bytes_per_element = 4;       ///< Of rows and gradients on a link.
-  double reduce_gigabytes_per_s = 0;  ///< Summing gradients of one holder; 0: no time.
-  LinkSpeed device;                   ///< Between stages on one device.
-  LinkSpeed node;                     ///< Between devices of one node.
-  LinkSpeed network;                  ///< Between nodes; commit takes two of its latencies.
-  LinkSpeed host;                     ///< Between a device and its host's memory.
+  double bytes_per_element = 4;         ///< Of rows between stages, and of their gradients.
+  double summed_bytes_per_element = 4;  ///< Of parameters' gradients, sent and added up.
+  double reduce_gigabytes_per_s = 0;    ///< Summing gradients of one holder; 0: no time.
+  LinkSpeed device;                     ///< Between stages on one device.
+  LinkSpeed node;                       ///< Between devices of one node.
+  LinkSpeed network;                    ///< Between nodes; commit takes two of its latencies.
+  LinkSpeed host;                       ///< Between a device and its host's memory.
 
   /// Of moving so many bytes to host memory, or back.
   double host_ms(double bytes) const {

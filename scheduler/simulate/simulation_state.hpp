@@ -67,9 +67,9 @@ inline double enter_call(const CallTraffic& traffic, const SimulationCosts& cost
     const auto link = static_cast<LinkClass>(l);
     const LinkSpeed& speed = costs.link(link);
     if (traffic.elements[l] > 0)
-      moved_ms =
-          std::max(moved_ms, links.send(link, {0, speed.gigabytes_per_s},
-                                        traffic.elements[l] * costs.bytes_per_element, now_ms));
+      moved_ms = std::max(moved_ms,
+                          links.send(link, {0, speed.gigabytes_per_s},
+                                     traffic.elements[l] * costs.summed_bytes_per_element, now_ms));
     waits_ms += traffic.steps[l] * speed.latency_ms;
   }
   return moved_ms + waits_ms;
@@ -122,8 +122,9 @@ struct SimulatedSum {
     for (const ActionKind kind : kSumActions) sent(kind).left = traffic.lists(kind);
     const ParameterGroup& summed = plan.groups[group.index()];
     if (const CallShape shape = traffic.call(); shape.holders > 0)
-      call = call_traffic(summed.order, shape, static_cast<double>(summed.elements),
-                          costs.bytes_per_element, {costs.device, costs.node, costs.network});
+      call =
+          call_traffic(summed.order, shape, static_cast<double>(summed.elements),
+                       costs.summed_bytes_per_element, {costs.device, costs.node, costs.network});
   }
   Gathering& sent(ActionKind kind) {
     return all_sent[static_cast<std::size_t>(kind) - static_cast<std::size_t>(kSumActions[0])];

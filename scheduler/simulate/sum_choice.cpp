@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "runtime/vocabulary/gradient_sum.hpp"
-#include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -90,8 +89,7 @@ Result<SumChoice> choose_sums(const CallFacts& facts, const ParallelPlan& plan, 
       std::any_of(by_calls.groups.begin(), by_calls.groups.end(),
                   [](const ParameterGroup& group) { return is_by_nccl(group.order); });
   if (!some_call) return SumChoice{false, "no layer is on several devices, whole on each of them"};
-  SimulationCosts costs = link_and_sum_costs(prediction.speeds);
-  costs.bytes_per_element = gradient_bytes_per_element(prediction.dtype);
+  SimulationCosts costs = link_and_sum_costs(prediction);
   const auto called = sums_ms(by_calls, costs);
   if (!called.ok()) return called.error();
   if (facts.over_host)

@@ -115,6 +115,9 @@ TEST_CASE("holders of a node share what their sums send over the network", "[sch
   made.request.cluster = {1, 4};
   CHECK(reduction_ms_per_byte(made.request, 4, 1) == Approx((0.75 + 0.15) / 4));
   CHECK(reduction_ms_per_byte(made.request, 1, 4) == 0);
+  // Of bf16's 18 bytes of state four are gradients too, which are added up in fp32.
+  made.request.prediction.dtype = Dtype::bf16;
+  CHECK(reduction_ms_per_byte(made.request, 4, 1) == Approx((0.75 + 0.15) * 4 / 18));
 }
 
 TEST_CASE("sums by NCCL are estimated as calls to it", "[scheduler]") {

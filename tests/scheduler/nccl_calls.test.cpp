@@ -74,6 +74,7 @@ TEST_CASE("a call's time is that of its bytes and of adding a share", "[schedule
   SimulationCosts costs;
   costs.network = {0, 4e-5 / 3};
   costs.reduce_gigabytes_per_s = 2e-5;
+  costs.bytes_per_element = 2;  // Of rows, not of gradients.
   CHECK(simulate(plan, without_samples(plan), costs).value().step_ms == Approx(4));
 }
 
@@ -83,6 +84,7 @@ TEST_CASE("a call in NCCL's own order takes as long as its ring, or its tree", "
   const auto plan = copies(text_llm(1), 4, SumOrder::nccl);
   SimulationCosts costs;
   costs.network = {1, 1e-6};
+  costs.bytes_per_element = 2;  // Of rows, not of gradients.
   CHECK(simulate(plan, without_samples(plan), costs).value().step_ms == Approx(60 + 6 + 2));
   costs.network.latency_ms = 20;
   CHECK(simulate(plan, without_samples(plan), costs).value().step_ms == Approx(80 + 80 + 40));

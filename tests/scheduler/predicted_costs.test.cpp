@@ -215,18 +215,22 @@ TEST_CASE("a standby holder keeps and updates what the stage does", "[scheduler]
 }
 
 TEST_CASE("links and sums cost what their speeds say, and nothing else does", "[scheduler]") {
-  DeviceSpeeds speeds;
+  PredictionOptions options;
+  options.dtype = Dtype::bf16;
+  DeviceSpeeds& speeds = options.speeds;
   speeds.device = {0.1, 1};
   speeds.node = {0.2, 2};
   speeds.machine = {0.3, 3};
   speeds.network = {0.4, 4};
   speeds.host = {0.5, 5};
   speeds.reduce_gigabytes_per_s = 6;
-  const SimulationCosts costs = link_and_sum_costs(speeds);
+  const SimulationCosts costs = link_and_sum_costs(options);
   CHECK(costs.link(LinkClass::device) == speeds.device);
   CHECK(costs.link(LinkClass::node) == speeds.node);
   CHECK(costs.link(LinkClass::network) == speeds.network);
   CHECK(costs.reduce_gigabytes_per_s == 6);
+  CHECK(costs.bytes_per_element == 2);
+  CHECK(costs.summed_bytes_per_element == 4);  // Gradients of bf16 are added up in fp32.
   CHECK(costs.host == LinkSpeed{});  // Sums of a step do not wait for moves to host memory.
   CHECK(!costs.task_ms);
 }

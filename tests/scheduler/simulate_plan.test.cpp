@@ -132,6 +132,19 @@ TEST_CASE("a sum waits for a holder on a device that is looked at later", "[sche
   CHECK(step_of_two_copies(text_llm(1), layout, costs) == Approx(11));
 }
 
+TEST_CASE("gradients are added up in a type of their own", "[scheduler]") {
+  // As above with rows of 2 bytes, which nothing sends here. With gradients of 8 each way takes 2
+  // ms, and so does the sum: it is there at 7, summed at 9, back at 12; commit 2.
+  const HandLayout layout{{{{1, 0, {{"llm", {}}}}}, {{0, 0, {{"llm", {}}}}}}};
+  SimulationCosts costs;
+  costs.network = {1, 4e-5};
+  costs.reduce_gigabytes_per_s = 4e-5;
+  costs.bytes_per_element = 2;
+  CHECK(step_of_two_copies(text_llm(1), layout, costs) == Approx(11));
+  costs.summed_bytes_per_element = 8;
+  CHECK(step_of_two_copies(text_llm(1), layout, costs) == Approx(14));
+}
+
 TEST_CASE("a large sum goes in chunks, each way half of its bytes", "[scheduler]") {
   // 80,000 bytes in two chunks of a millisecond each. Device 0 is done at 2, device 1 at 4; its
   // chunk is there at 6, sums are back at 8; commit 2.

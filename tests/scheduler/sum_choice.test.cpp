@@ -94,6 +94,9 @@ TEST_CASE("sums go the way that is predicted to take less time", "[scheduler]") 
   CHECK(by_host.calls);
   CHECK(by_host.why ==
         "the sums of a step take 40 ms by NCCL and 240 ms by messages, as predicted");
+  PredictionOptions narrow = slow_links();
+  narrow.dtype = Dtype::bf16;  // Whose gradients are added up in fp32.
+  CHECK(choose(two_gpus(), narrow).why == by_host.why);
   CallFacts direct = two_gpus();
   direct.over_host = false;
   CHECK_THAT(choose(direct).why, ContainsSubstring("80 ms by messages"));
