@@ -171,9 +171,10 @@ void apply(Self self, const Configuration& configuration) {
                                         static_cast<std::uint64_t>(state.slot.node.value) * 1024 +
                                             static_cast<std::uint64_t>(state.slot.local_index),
                                         setup.job.cluster.threads_per_device, place.value()});
-    engine::NcclSumsOptions sums{place.value(), state.slot};
-    sums.sum = std::chrono::milliseconds(std::llround(1000 * cluster.sum_timeout_s));
-    state.sums = std::make_shared<engine::NcclSums>(*state.resources->transport, sums);
+    engine::NcclDeviceOptions calls{place.value(), state.slot};
+    calls.call = std::chrono::milliseconds(std::llround(1000 * cluster.sum_timeout_s));
+    const auto caller = std::make_shared<engine::NcclDevice>(*state.resources->transport, calls);
+    state.sums = std::make_shared<engine::NcclSums>(caller);
     state.resources->losses.add(state.sums);
   }
   const Status given_up = give_up_step(state);

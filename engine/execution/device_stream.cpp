@@ -113,7 +113,7 @@ Result<bool> DeviceStream::reached(std::uint64_t mark) {
 }
 
 Result<std::shared_ptr<std::byte>> DeviceStream::allocate(std::size_t bytes) {
-  return guarded(Errc::infeasible, "there is no room on the device for a sum", [&] {
+  return guarded(Errc::infeasible, "there is no room on the device for what NCCL moves", [&] {
     const auto size = static_cast<std::int64_t>(bytes);
     auto tensor = std::make_shared<at::Tensor>(
         at::empty({size}, at::TensorOptions().dtype(at::kByte).device(place_)));

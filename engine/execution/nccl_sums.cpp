@@ -4,13 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "engine/execution/device_stream.hpp"
 #include "runtime/vocabulary/gradient_sum.hpp"
-#include "transport/nccl/nccl_streams.hpp"
 
 namespace troupe::engine {
 
-using transport::NcclGroup;
 using transport::NcclGroupOptions;
 
 namespace {
@@ -33,47 +30,9 @@ bool has_all(const std::vector<DeviceSlot>& slots, const std::vector<DeviceSlot>
 
 }  // namespace
 
-NcclSums::NcclSums(transport::Transport& transport, NcclSumsOptions options)
-    : transport_(transport), options_(options) {}
+NcclSums::NcclSums(std::shared_ptr<NcclDevice> device) : device_(std::move(device)) {}
 
 NcclSums::~NcclSums() = default;
-
-Status NcclSums::start_nccl() {
-  if (context_) return Done{};
-  auto library = transport::NcclLibrary::load();
-  if (!library.ok()) {
-    Error error = library.error();
-    error.where = "cluster.sums";
-    return error;
-  }
-  context_ = std::make_shared<transport::NcclContext>(library.value(), options_.limits);
-  return Done{};
-}
-
-Result<std::shared_ptr<transport::NcclStream>> NcclSums::make_stream() const {
-  const std::string kind = c10::DeviceTypeName(options_.place.type(), /*lower_case=*/true);
-  if (const auto make = transport::find_nccl_streams(kind))
-    return make(options_.slot.node.value, options_.slot.local_index);
-  if (options_.place.is_cuda()) return DeviceStream::create(options_.place);
-  return Error{Errc::unavailable,
-               "NCCL adds up in the memory of GPUs, and the devices of this job are " + kind,
-               "cluster.sums", "set cluster.device = \"cuda\", or cluster.sums = \"messages\""};
-}
-
-Result<std::unique_ptr<NcclGroup>> NcclSums::make_group(std::vector<Circle>& old,
-                                                        const std::vector<DeviceSlot>& holders,
-                                                        NcclGroupOptions options) {
-  const transport::Deadline deadline = transport::within(options_.opening);
-  const auto before = std::find_if(old.begin(), old.end(), [&](const Circle& circle) {
-    return circle.group != nullptr && has_all(circle.holders, holders);
-  });
-  // Whether the others come from the same one, NCCL's meeting finds out.
-  if (before != old.end())
-    return NcclGroup::succeed(std::move(before->group), std::move(options), deadline);
-  auto stream = make_stream();
-  if (!stream.ok()) return stream.error();
-  return NcclGroup::create(transport_, context_, stream.value(), std::move(options), deadline);
-}
 
 Status NcclSums::open_circle(const ParallelPlan& plan, GroupId first, DeviceId device,
                              EpochNumber generation, std::vector<Circle>& old) {
@@ -90,12 +49,16 @@ Status NcclSums::open_circle(const ParallelPlan& plan, GroupId first, DeviceId d
     options.members.push_back(plan.devices[holder.index()].node.value);
   }
   auto holders = slots_of(plan, group);
-  auto made = make_group(old, holders, std::move(options));
+  const auto before = std::find_if(old.begin(), old.end(), [&](const Circle& circle) {
+    return circle.seat.group != nullptr && has_all(circle.holders, holders);
+  });
+  auto made = device_->open(before != old.end() ? std::move(before->seat) : NcclSeat{},
+                            std::move(options), "cluster.sums");
   if (!made.ok()) return made.error();
   const std::lock_guard lock(mutex_);
   circles_.push_back({std::move(holders), std::move(made).value()});
   // Who was lost meanwhile would be missed: its group was not there to hear of it.
-  for (const auto& [peer, why] : lost_) circles_.back().group->lose(peer, why);
+  for (const auto& [peer, why] : lost_) circles_.back().seat.group->lose(peer, why);
   return Done{};
 }
 
@@ -118,7 +81,6 @@ Status NcclSums::open(const ParallelPlan& plan, DeviceId device, EpochNumber gen
     const auto [circle, is_new] = known.try_emplace(holders, known.size());
     circle_of_[GroupId{g}] = circle->second;
     if (!is_new) continue;
-    if (auto started = start_nccl(); !started.ok()) return started;
     if (auto opened = open_circle(plan, GroupId{g}, device, generation, old); !opened.ok())
       return opened;
   }
@@ -128,7 +90,7 @@ Status NcclSums::open(const ParallelPlan& plan, DeviceId device, EpochNumber gen
 void NcclSums::lose(transport::Peer peer, const Error& why) {
   const std::lock_guard lock(mutex_);
   lost_.insert_or_assign(peer, why);
-  for (const Circle& circle : circles_) circle.group->lose(peer, why);
+  for (const Circle& circle : circles_) circle.seat.group->lose(peer, why);
 }
 
 void NcclSums::enter(GroupId group, at::Tensor gradients, std::function<void()> on_done) {
@@ -136,9 +98,9 @@ void NcclSums::enter(GroupId group, at::Tensor gradients, std::function<void()> 
   std::optional<transport::Operation> sum;
   {
     const std::lock_guard lock(mutex_);
-    sum = circles_[circle_of_.at(group)].group->begin_all_reduce(
+    sum = circles_[circle_of_.at(group)].seat.group->begin_all_reduce(
         {owner->mutable_data_ptr(), owner->nbytes(), owner}, scalar_of(owner->scalar_type()),
-        transport::within(options_.sum));
+        transport::within(device_->options().call));
   }
   running_.insert_or_assign(group, *sum);
   sum->on_done([on_done = std::move(on_done)](const Status&) { on_done(); });
@@ -160,23 +122,7 @@ void NcclSums::give_up() {
   if (is_idle) return;
   const std::lock_guard lock(mutex_);
   for (const Circle& circle : circles_)
-    circle.group->end({Errc::cancelled, "its step was given up", {}, {}});
-}
-
-void LossListeners::add(std::weak_ptr<NcclSums> sums) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(all_, [](const auto& one) { return one.expired(); });
-  all_.push_back(std::move(sums));
-}
-
-void LossListeners::lose(transport::Peer peer, const Error& why) {
-  std::vector<std::weak_ptr<NcclSums>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all = all_;
-  }
-  for (const auto& one : all)
-    if (const auto sums = one.lock()) sums->lose(peer, why);
+    circle.seat.group->end({Errc::cancelled, "its step was given up", {}, {}});
 }
 
 }  // namespace troupe::engine

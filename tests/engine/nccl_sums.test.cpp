@@ -1,13 +1,12 @@
 // Sums of gradients by calls to the fake NCCL: devices of the tiny job in one process.
 
+#include "tests/engine/calling_devices.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
-#include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstdlib>
-#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,51 +16,12 @@
 #include "engine/execution/device_stream.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
-#include "tests/support/scratch_folder.hpp"
-#include "tests/transport/nccl/fake_device.hpp"
-#include "tests/transport/nccl/fake_stream.hpp"
 #include "transport/nccl/nccl_streams.hpp"
 
 namespace troupe::engine {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-
-/// The fake library for this process's sums, until the end of a test.
-class Fake {
- public:
-  Fake() : nccl_((set_up(folder_.path().string()), "fake_nccl")) {
-    nccl_.script("");
-    transport::register_nccl_streams("cpu", [](std::int32_t node, std::int32_t index) {
-      return Result(transport::testing::fake_stream(
-          transport::testing::FakeNccl::file(),
-          "gpu " + std::to_string(node) + "." + std::to_string(index)));
-    });
-  }
-  ~Fake() {
-    transport::register_nccl_streams("cpu", {});
-    unsetenv("TROUPE_NCCL_LIBRARY");
-  }
-  Fake(const Fake&) = delete;
-  Fake& operator=(const Fake&) = delete;
-
-  transport::testing::FakeNccl& operator*() { return nccl_; }
-
- private:
-  static void set_up(const std::string& folder) {
-    setenv("FAKE_NCCL_FOLDER", folder.c_str(), 1);
-    setenv("TROUPE_NCCL_LIBRARY", transport::testing::FakeNccl::file().c_str(), 1);
-  }
-
-  troupe::testing::ScratchFolder folder_;
-  transport::testing::FakeNccl nccl_;
-};
-
-job::Job late_job() {
-  job::Job job = tiny_job();
-  job.debug.delayed_device_ms = 0.1;  // So that the loop around the devices leaves NCCL time.
-  return job;
-}
 
 /// The tiny job's cluster whose sums are calls.
 struct CallingCluster {
@@ -79,10 +39,7 @@ struct CallingCluster {
         late_job(), std::vector<SlowRows>{},
         [&](ExecutorOptions& options) {
           const auto d = options.device.index();
-          NcclSumsOptions own{c10::kCPU, {NodeId{d}, 0}};
-          own.sum = limit;
-          own.limits = transport::testing::short_limits();
-          sums.push_back(std::make_shared<NcclSums>(*transports[d], own));
+          sums.push_back(std::make_shared<NcclSums>(calling_device(*transports[d], d, limit)));
           options.calls = sums.back().get();
         },
         [&](ParallelPlan made) {
@@ -96,33 +53,12 @@ struct CallingCluster {
   }
 
   /// Opens the groups of a generation at all devices at once.
-  std::vector<Status> open(EpochNumber generation) {
-    std::vector<std::future<Status>> running;
-    for (std::size_t d = 0; d < sums.size(); ++d)
-      running.push_back(std::async(std::launch::async, [this, d, generation] {
-        return sums[d]->open(plan, DeviceId{d}, generation);
-      }));
-    std::vector<Status> opened;
-    for (auto& one : running) opened.push_back(one.get());
-    return opened;
-  }
-  void require_open(EpochNumber generation) {
-    for (const Status& status : open(generation)) {
-      INFO((status.ok() ? "" : status.error().message));
-      REQUIRE(status.ok());
-    }
-  }
+  std::vector<Status> open(EpochNumber generation) { return open_all(sums, plan, generation); }
+  void require_open(EpochNumber generation) { require_ok(open(generation)); }
 };
 
-bool are_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    if (!at::equal(a[i], b[i])) return false;
-  return true;
-}
-
 TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engine]") {
-  Fake fake;
+  FakeCalls fake;
   Cluster messages(late_job());
   CallingCluster calls(SumOrder::nccl_chain);
   REQUIRE(std::ranges::any_of(calls.plan.groups, [](const ParameterGroup& group) {
@@ -140,7 +76,7 @@ TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engi
 }
 
 TEST_CASE("in NCCL's own order all holders agree", "[engine]") {
-  Fake fake;
+  FakeCalls fake;
   CallingCluster calls(SumOrder::nccl);
   calls.require_open(1);
   const int before = (*fake).calls("all_reduce");
@@ -154,7 +90,7 @@ TEST_CASE("in NCCL's own order all holders agree", "[engine]") {
 }
 
 TEST_CASE("who is on standby adds nothing to a call and gets its sum", "[engine]") {
-  Fake fake;
+  FakeCalls fake;
   Cluster messages(late_job());
   // Device 1 has the llm alone: it stands by for the vision encoder's first layer.
   CallingCluster calls(SumOrder::nccl_chain, std::chrono::seconds(20),
@@ -174,7 +110,7 @@ TEST_CASE("who is on standby adds nothing to a call and gets its sum", "[engine]
 }
 
 TEST_CASE("a call that hangs ends by its deadline with the group's name", "[engine][errors]") {
-  Fake fake;
+  FakeCalls fake;
   CallingCluster calls(SumOrder::nccl, std::chrono::milliseconds(300));
   calls.require_open(1);
   (*fake).script("stall@launch");
@@ -204,7 +140,7 @@ TEST_CASE("a call that hangs ends by its deadline with the group's name", "[engi
 }
 
 TEST_CASE("a lost node ends the calls in which it has a part, and no others", "[engine][errors]") {
-  Fake fake;
+  FakeCalls fake;
   CallingCluster calls(SumOrder::nccl_chain);
   calls.require_open(1);
   // Devices 0 and 2 share the encoder; 1 and 3 some of the llm.
@@ -233,7 +169,7 @@ TEST_CASE("a lost node ends the calls in which it has a part, and no others", "[
 }
 
 TEST_CASE("without GPUs or NCCL the fix says what to do instead", "[engine][errors]") {
-  Fake fake;
+  FakeCalls fake;
   CallingCluster calls(SumOrder::nccl);
   transport::register_nccl_streams("cpu", {});
   for (const Status& status : calls.open(1)) {
@@ -260,7 +196,7 @@ TEST_CASE("who can call NCCL is known before a job begins", "[engine]") {
   job::Cluster cluster = tiny_job().cluster;
   CHECK_THAT(scheduler::why_no_calls(call_facts(cluster)),
              ContainsSubstring("the devices are cpu"));
-  Fake fake;
+  FakeCalls fake;
   CHECK(scheduler::why_no_calls(call_facts(cluster)).empty());
   CHECK(call_facts(cluster).devices == 4);
   CHECK_FALSE(call_facts(cluster).over_host);

@@ -1,0 +1,98 @@
+// Devices of the tiny job in one process that call the fake NCCL.
+
+#pragma once
+
+#include "tests/torch_catch.hpp"
+
+#include <ATen/ops/equal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/execution/nccl_device.hpp"
+#include "tests/engine/tiny_job.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/transport/nccl/fake_device.hpp"
+#include "tests/transport/nccl/fake_stream.hpp"
+#include "transport/nccl/nccl_streams.hpp"
+
+namespace troupe::engine {
+
+/// The fake library for this process's calls, until the end of a test.
+class FakeCalls {
+ public:
+  FakeCalls() : nccl_((set_up(folder_.path().string()), "fake_nccl")) {
+    nccl_.script("");
+    transport::register_nccl_streams("cpu", [](std::int32_t node, std::int32_t index) {
+      return Result(transport::testing::fake_stream(
+          transport::testing::FakeNccl::file(),
+          "gpu " + std::to_string(node) + "." + std::to_string(index)));
+    });
+  }
+  ~FakeCalls() {
+    transport::register_nccl_streams("cpu", {});
+    unsetenv("TROUPE_NCCL_LIBRARY");
+  }
+  FakeCalls(const FakeCalls&) = delete;
+  FakeCalls& operator=(const FakeCalls&) = delete;
+
+  transport::testing::FakeNccl& operator*() { return nccl_; }
+
+ private:
+  static void set_up(const std::string& folder) {
+    setenv("FAKE_NCCL_FOLDER", folder.c_str(), 1);
+    setenv("TROUPE_NCCL_LIBRARY", transport::testing::FakeNccl::file().c_str(), 1);
+  }
+
+  troupe::testing::ScratchFolder folder_;
+  transport::testing::FakeNccl nccl_;
+};
+
+inline job::Job late_job() {
+  job::Job job = tiny_job();
+  job.debug.delayed_device_ms = 0.1;  // So that the loop around the devices leaves NCCL time.
+  return job;
+}
+
+/// Of node `node`, the only one there, whose calls end within `limit`.
+inline std::shared_ptr<NcclDevice> calling_device(transport::Transport& transport, std::size_t node,
+                                                  std::chrono::milliseconds limit) {
+  NcclDeviceOptions options{c10::kCPU, {NodeId{node}, 0}};
+  options.call = limit;
+  options.limits = transport::testing::short_limits();
+  return std::make_shared<NcclDevice>(transport, options);
+}
+
+/// Opens what all devices have for a generation, at once.
+template <class Calls>
+std::vector<Status> open_all(const std::vector<std::shared_ptr<Calls>>& calls,
+                             const ParallelPlan& plan, EpochNumber generation) {
+  std::vector<std::future<Status>> running;
+  for (std::size_t d = 0; d < calls.size(); ++d)
+    running.push_back(std::async(std::launch::async, [&calls, &plan, d, generation] {
+      return calls[d]->open(plan, DeviceId{d}, generation);
+    }));
+  std::vector<Status> opened;
+  for (auto& one : running) opened.push_back(one.get());
+  return opened;
+}
+
+inline void require_ok(const std::vector<Status>& all) {
+  for (const Status& status : all) {
+    INFO((status.ok() ? "" : status.error().message));
+    REQUIRE(status.ok());
+  }
+}
+
+inline bool are_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!at::equal(a[i], b[i])) return false;
+  return true;
+}
+
+}  // namespace troupe::engine
