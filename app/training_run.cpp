@@ -72,6 +72,22 @@ Result<scheduler::LayoutReason> choose_open_sums(engine::JobSetup& setup,
                              engine::prediction_of(setup, profile.value().speeds));
 }
 
+/// Keeps what was chosen of sums that a job leaves open, in all that is kept of the job.
+void keep_sums(Opened& opened, const engine::JobSetup& setup, job::LoadedJob& loaded,
+               scheduler::LayoutReason sums) {
+  loaded.job.cluster.sums = setup.job.cluster.sums;
+  loaded.origins["cluster.sums"].where += ": auto";
+  opened.reasons.push_back(std::move(sums));
+}
+
+/// Settles, and keeps, what a job leaves open of its rows.
+void settle_open_rows(Opened& opened, engine::JobSetup& setup, job::LoadedJob& loaded) {
+  if (loaded.job.cluster.rows != "auto") return;
+  opened.reasons.push_back(engine::settle_rows(setup, engine::call_facts(loaded.job.cluster)));
+  loaded.job.cluster.rows = setup.job.cluster.rows;
+  loaded.origins["cluster.rows"].where += ": auto";
+}
+
 /// Where the job goes on.
 Result<engine::ResumePoint> find_resume(const state::Checkpoint& checkpoint,
                                         const engine::JobSetup& setup,
@@ -175,11 +191,8 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Chec
   if (auto run = check_kinds(setup.value(), {&opened.plan, 1}); !run.ok())
     return std::move(run).error();
   opened.reasons = std::move(layout.value().reasons);
-  if (sums) {
-    loaded.job.cluster.sums = setup.value().job.cluster.sums;
-    loaded.origins["cluster.sums"].where += ": auto";
-    opened.reasons.push_back(std::move(*sums));
-  }
+  if (sums) keep_sums(opened, setup.value(), loaded, std::move(*sums));
+  settle_open_rows(opened, setup.value(), loaded);
   opened.resolved = job::to_toml(loaded);
   opened.setup = std::move(setup).value();
   opened.loaded = std::move(loaded);

@@ -75,6 +75,10 @@ Status build(Self self) {
   const DeviceId device = device_in(plan, state.slot);
   if (auto opened = state.sums->open(plan, device, state.configuration->epoch_number); !opened.ok())
     return opened;
+  if (state.rows)
+    if (auto opened = state.rows->open(plan, device, state.configuration->epoch_number);
+        !opened.ok())
+      return opened;
   if (!device.valid()) return Done{};
   std::map<StageId, engine::StageProgram*> programs;
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
@@ -104,6 +108,7 @@ Status build(Self self) {
   options.audience = &state.resources->audience;
   options.in_hand = state.in_hand.get();
   options.calls = state.sums.get();
+  options.rows = state.rows.get();
   options.memory = engine::memory_promise(setup.job, plan, device);
   // Others get state that this device gives away, in the step that begins meanwhile.
   options.may_update = [self] { return self->state.saver->may_change() && !self->state.transfer; };
@@ -176,6 +181,10 @@ void apply(Self self, const Configuration& configuration) {
     const auto caller = std::make_shared<engine::NcclDevice>(*state.resources->transport, calls);
     state.sums = std::make_shared<engine::NcclSums>(caller);
     state.resources->losses.add(state.sums);
+    if (cluster.rows == "nccl") {
+      state.rows = std::make_shared<engine::NcclRows>(caller);
+      state.resources->losses.add(state.rows);
+    }
   }
   const Status given_up = give_up_step(state);
   save_what_waits(self);

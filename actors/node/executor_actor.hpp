@@ -12,6 +12,7 @@
 #include "actors/link/protocol.hpp"
 #include "engine/execution/device.hpp"
 #include "engine/execution/executor.hpp"
+#include "engine/execution/nccl_rows.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
@@ -57,12 +58,13 @@ struct ExecutorState {
   bool is_lacking = false;    ///< What the newest layout was to bring did not come.
   bool told_fetched = false;  ///< Of `next`.
   // Lifetime: the executor refers to the device, to the stages, to what the device keeps without
-  // one, to the sums, and to the configuration's plan.
+  // one, to the sums and rows by NCCL, and to the configuration's plan.
   std::unique_ptr<engine::Device> device;
   std::unique_ptr<Configuration> configuration;
   std::map<StageId, std::unique_ptr<engine::StageProgram>> stages;
   engine::StandbyState standby;
   std::shared_ptr<engine::NcclSums> sums;  ///< From layout to layout, as the device.
+  std::shared_ptr<engine::NcclRows> rows;  ///< Likewise; null: rows go by messages.
   std::unique_ptr<engine::Executor> executor;
   std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
   bool running = false;

@@ -53,7 +53,7 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
       standby_(standby),
       device_(device),
       wake_(std::move(wake)),
-      mailbox_(transport, device, options_.epoch_number, wake_),
+      mailbox_(transport, device, options_.epoch_number, wake_, options_.rows),
       sums_(plan, options_.device,
             [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
               return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
@@ -159,7 +159,7 @@ Result<bool> Executor::is_ready(const Action& action) {
     case ActionKind::receive_content:
     case ActionKind::reduce_partial:
     case ActionKind::reduce:
-    case ActionKind::reduce_relay: return mailbox_.arrived(arrivals_of(action));
+    case ActionKind::reduce_relay: return has_arrived(action);
     case ActionKind::reduce_receive: return has_sum(action);
     case ActionKind::commit: return is_decided();
     case ActionKind::fetch_state: return have_gone(ActionKind::offload_state);
@@ -259,14 +259,24 @@ void Executor::follow_sum(const Action& action) {
 
 /// Whether a sum is there that this device does not add up.
 Result<bool> Executor::has_sum(const Action& action) {
-  if (!sums_.is_call(action.group)) return mailbox_.arrived(arrivals_of(action));
+  if (!sums_.is_call(action.group)) return has_arrived(action);
   auto ended = options_.calls->has_ended(action.group);
-  // Nobody knows whose NCCL hangs: the device that says so first is done without.
-  if (!ended.ok() && ended.error().code == Errc::timed_out) {
-    thrown_ = failed_work(nullptr, ended.error().message, ended.error());
-    thrown_->by_device = true;
-  }
+  if (!ended.ok()) note_hang(ended.error());
   return ended;
+}
+
+Result<bool> Executor::has_arrived(const Action& action) {
+  auto arrived = mailbox_.arrived(arrivals_of(action));
+  if (!arrived.ok()) note_hang(arrived.error());
+  return arrived;
+}
+
+/// Of a call to NCCL, which alone ends so. Nobody knows whose NCCL hangs: the device that says so
+/// first is done without.
+void Executor::note_hang(const Error& error) {
+  if (error.code != Errc::timed_out) return;
+  thrown_ = failed_work(nullptr, error.message, error);
+  thrown_->by_device = true;
 }
 
 void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
@@ -299,9 +309,13 @@ void Executor::note_moved(const InFlight& done) {
 }
 
 Status Executor::check_sends() {
-  if (!is_prepared_) return mailbox_.check();
-  mailbox_.forget_ended_sends();
-  return Done{};
+  if (is_prepared_) {
+    mailbox_.forget_ended_sends();
+    return Done{};
+  }
+  Status sent = mailbox_.check();
+  if (!sent.ok()) note_hang(sent.error());
+  return sent;
 }
 
 /// Whether COMMIT or DISCARD is there. Before it all work has completed and is reported.
@@ -356,6 +370,7 @@ Status Executor::end_work() {
   }
   device_.drop();
   if (options_.calls != nullptr) options_.calls->give_up();
+  if (options_.rows != nullptr) options_.rows->give_up();
   in_flight_.clear();
   if (options_.in_hand != nullptr) options_.in_hand->dropped();
   taken_.clear();

@@ -67,7 +67,7 @@ class Executor : private Viewer {
   /// needed: every holder has its sums, and one that is lost then does not keep this device from
   /// finishing a step that was decided.
   ///
-  /// Errors: what a stage, the transport or a call for a sum reports; infeasible: more memory was
+  /// Errors: what a stage, the transport or a call to NCCL reports; infeasible: more memory was
   /// used than the plan promised (`check_promise`); internal: an exception of a
   /// stage, with stage, step and samples. The iteration is then lost and `abandon` is the only
   /// legal call.
@@ -128,6 +128,8 @@ class Executor : private Viewer {
   Status check_memory(const InFlight& done) const;
   void follow_sum(const Action& action);
   Result<bool> has_sum(const Action& action);
+  Result<bool> has_arrived(const Action& action);
+  void note_hang(const Error& error);
   void note_times(const InFlight& done, std::int64_t cpu_ns);
   bool wants(ModuleId module, observers::Kind kind) const override;
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;
@@ -189,6 +191,8 @@ class Executor : private Viewer {
   ParameterShard& holder(GroupId group, std::size_t index);
   at::ScalarType row_dtype() const { return options_.row_dtype; }
   at::ScalarType gradient_dtype() const;
+  DeviceId called_by(const Message& message, StageId to) const;
+  DeviceId caller_of(const Action& action) const;
   transport::Peer peer(StageId stage) const { return plan_.node_of(stage).value; }
   transport::Peer peer(DeviceId device) const { return plan_.devices[device.index()].node.value; }
 

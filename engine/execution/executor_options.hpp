@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/execution/memory_promise.hpp"
+#include "engine/execution/row_calls.hpp"
 #include "engine/execution/sum_calls.hpp"
 #include "engine/execution/work_in_hand.hpp"
 #include "runtime/observers/audience.hpp"
@@ -49,6 +50,8 @@ struct ExecutorOptions {
   WorkInHand* in_hand = nullptr;  ///< Hears what it is in; none: nobody. Outlives the executor.
   /// Runs sums that holders call for together (`is_by_nccl`). Outlives the executor.
   SumCalls* calls = nullptr;
+  /// Moves rows between devices that call NCCL for them; none: all go by messages. As above.
+  RowCalls* rows = nullptr;
 };
 
 }  // namespace troupe::engine

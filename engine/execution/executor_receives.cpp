@@ -62,7 +62,8 @@ Bytes Executor::bound_of_receives() const {
 Status Executor::post_receives() {
   const auto& actions = iteration_->actions[options_.device.index()];
   while (next_post_ < actions.size()) {
-    auto posted = mailbox_.post(arrivals_of(actions[next_post_]));
+    const Action& action = actions[next_post_];
+    auto posted = mailbox_.post(arrivals_of(action), caller_of(action));
     if (!posted.ok()) return std::move(posted).error();
     if (!posted.value()) break;
     ++next_post_;
@@ -125,6 +126,25 @@ void Executor::note_wait(const Action& action) const {
   for (std::size_t i = 0; i < arrivals.size(); ++i)
     if (!mailbox_.has(arrivals[i])) wait.awaited.push_back(senders[i]);
   options_.in_hand->waits(std::move(wait));
+}
+
+/// Rows that pass a third device lie in host memory there: none of their ways is a call.
+DeviceId Executor::called_by(const Message& message, StageId to) const {
+  const DeviceId device = plan_.at(to).devices.front();
+  const bool is_called =
+      options_.rows != nullptr && !message.relay.valid() && options_.rows->sends_to(device);
+  return is_called ? device : DeviceId{};
+}
+
+/// The device that what an action waits for comes from by a call; invalid: it comes otherwise.
+DeviceId Executor::caller_of(const Action& action) const {
+  const bool is_gradient = action.kind == ActionKind::receive_gradient;
+  if (options_.rows == nullptr || (!is_gradient && action.kind != ActionKind::receive)) return {};
+  const Message& message = iteration_->at(action.message);
+  const MessageEnd& from = is_gradient ? message.destination : message.source;
+  const DeviceId device = plan_.at(from.stage).devices.front();
+  const bool is_called = !message.relay.valid() && options_.rows->receives_from(device);
+  return is_called ? device : DeviceId{};
 }
 
 }  // namespace troupe::engine

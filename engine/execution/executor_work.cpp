@@ -207,6 +207,7 @@ Executor::Work Executor::send(const Action& action) {
       message.rows * message.width * static_cast<std::int64_t>(c10::elementSize(row_dtype()));
   auto place = is_here(to) && !relay.valid() ? mailbox_.put(key, Bytes{bytes}) : nullptr;
   const transport::Peer next = relay.valid() ? peer(relay) : peer(to);
+  const DeviceId called = called_by(message, to);
   return [=, this, &action](Outcome& outcome) -> Status {
     const MessageId id = action.message;
     auto tensor = gradient ? stage(from).gradient_for(id) : stage(from).rows_for(id);
@@ -217,14 +218,15 @@ Executor::Work Executor::send(const Action& action) {
       outcome.thrown = fault;
       return describe(&action, fault);
     }
-    if (place == nullptr) return give({{key, next, std::move(tensor).value()}}, outcome);
+    if (place == nullptr) return give({{key, next, std::move(tensor).value(), called}}, outcome);
     *place = std::move(tensor).value();
     return Done{};
   };
 }
 
 Status Executor::give(std::vector<Parcel> parcels, Outcome& outcome) {
-  for (Parcel& parcel : parcels) parcel.tensor = device_.to_host(std::move(parcel.tensor));
+  for (Parcel& parcel : parcels)
+    if (!parcel.called.valid()) parcel.tensor = device_.to_host(std::move(parcel.tensor));
   outcome.parcels = std::move(parcels);
   return Done{};
 }
@@ -235,8 +237,9 @@ Executor::Work Executor::receive(const Action& action) {
   const StageId to = gradient ? message.source.stage : message.destination.stage;
   const Arrival arrival = arrivals_of(action).front();
   auto taken = take(arrival.key);
-  return [=, this, id = action.message, is_local = arrival.local](Outcome&) -> Status {
-    at::Tensor rows = is_local ? std::move(*taken) : device_.to_device(std::move(*taken));
+  const bool is_on_device = arrival.local || caller_of(action).valid();
+  return [=, this, id = action.message](Outcome&) -> Status {
+    at::Tensor rows = is_on_device ? std::move(*taken) : device_.to_device(std::move(*taken));
     if (gradient) {
       stage(to).accept_gradient(id, std::move(rows));
     } else {

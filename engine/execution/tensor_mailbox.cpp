@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/execution/row_calls.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -28,8 +30,12 @@ Bytes bytes_to_post(const std::vector<Arrival>& arrivals) {
 }
 
 TensorMailbox::TensorMailbox(transport::Transport& transport, Device& device,
-                             EpochNumber epoch_number, std::function<void()> wake)
-    : transport_(transport), device_(device), epoch_number_(epoch_number), wake_(std::move(wake)) {}
+                             EpochNumber epoch_number, std::function<void()> wake, RowCalls* calls)
+    : transport_(transport),
+      device_(device),
+      epoch_number_(epoch_number),
+      wake_(std::move(wake)),
+      calls_(calls) {}
 
 void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
   for (auto& [key, posted] : posted_) posted.operation.cancel();
@@ -42,31 +48,48 @@ void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
   outstanding_ = peak_ = Bytes{};
 }
 
-Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals) {
+Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals, DeviceId caller) {
   const Bytes wanted = bytes_to_post(arrivals);
   if (wanted == Bytes{}) return true;
   if (outstanding_ != Bytes{} && outstanding_ + wanted > receive_bound_) return false;
   for (const Arrival& arrival : arrivals) {
     if (arrival.local) continue;
-    auto tensor = std::make_shared<at::Tensor>(device_.host_buffer(arrival.shape, arrival.dtype));
-    const transport::Tag tag{epoch_number_, arrival.key.kind, static_cast<std::uint64_t>(step_),
-                             arrival.key.index};
-    auto operation =
-        transport_.receive(arrival.from, tag, {tensor->data_ptr(), bytes_of(arrival), tensor});
-    operation.on_done([wake = wake_](const Status&) { wake(); });
-    posted_.insert_or_assign(arrival.key, Posted{std::move(tensor), std::move(operation)});
+    auto posted = receive(arrival, caller);
+    if (!posted.ok()) return std::move(posted).error();
+    posted.value().operation.on_done([wake = wake_](const Status&) { wake(); });
+    posted_.insert_or_assign(arrival.key, std::move(posted).value());
   }
   outstanding_ += wanted;
   peak_ = std::max(peak_, outstanding_);
   return true;
 }
 
-void TensorMailbox::send(const Parcel& parcel) {
-  const transport::Tag tag{epoch_number_, parcel.key.kind, static_cast<std::uint64_t>(step_),
-                           parcel.key.index};
-  auto tensor = std::make_shared<const at::Tensor>(parcel.tensor);
+transport::Tag TensorMailbox::tag_of(const Arrival::Key& key) const {
+  return {epoch_number_, key.kind, static_cast<std::uint64_t>(step_), key.index};
+}
+
+Result<TensorMailbox::Posted> TensorMailbox::receive(const Arrival& arrival, DeviceId caller) {
+  const transport::Tag tag = tag_of(arrival.key);
+  if (caller.valid()) {
+    auto coming = calls_->receive(caller, tag, arrival.shape, arrival.dtype);
+    if (!coming.ok()) return std::move(coming).error();
+    return Posted{std::make_shared<at::Tensor>(coming.value().rows), coming.value().operation};
+  }
+  auto tensor = std::make_shared<at::Tensor>(device_.host_buffer(arrival.shape, arrival.dtype));
   auto operation =
-      transport_.send(parcel.to, tag, {tensor->const_data_ptr(), tensor->nbytes(), tensor});
+      transport_.receive(arrival.from, tag, {tensor->data_ptr(), bytes_of(arrival), tensor});
+  return Posted{std::move(tensor), std::move(operation)};
+}
+
+transport::Operation TensorMailbox::begin_send(const Parcel& parcel) {
+  const transport::Tag tag = tag_of(parcel.key);
+  if (parcel.called.valid()) return calls_->send(parcel.called, tag, parcel.tensor);
+  auto tensor = std::make_shared<const at::Tensor>(parcel.tensor);
+  return transport_.send(parcel.to, tag, {tensor->const_data_ptr(), tensor->nbytes(), tensor});
+}
+
+void TensorMailbox::send(const Parcel& parcel) {
+  auto operation = begin_send(parcel);
   operation.on_done([wake = wake_](const Status&) { wake(); });
   sends_.push_back(std::move(operation));
 }

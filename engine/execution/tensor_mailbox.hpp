@@ -1,5 +1,6 @@
 // Moves tensors between the devices of an iteration: over the transport, in host memory, between
-// devices, by handle within one. Keeps the sum of posted receives within a bound.
+// devices, or by calls to NCCL; by handle within one. Keeps the sum of posted receives within a
+// bound.
 //
 // Owned by one executor and called by its thread; only `wake` is called from the transport.
 
@@ -20,6 +21,8 @@
 
 namespace troupe::engine {
 
+class RowCalls;
+
 /// A tensor that this device expects: which one, from whom, and its size, all from the plan.
 struct Arrival {
   struct Key {
@@ -35,11 +38,12 @@ struct Arrival {
   at::ScalarType dtype = at::kFloat;
 };
 
-/// A tensor on its way to another device, in host memory.
+/// A tensor on its way to another device, in host memory unless it goes by a call.
 struct Parcel {
   Arrival::Key key;
   transport::Peer to = -1;
   at::Tensor tensor;
+  DeviceId called = {};  ///< It goes by a call to this device.
 };
 
 /// Bytes of those that are not local.
@@ -47,17 +51,19 @@ Bytes bytes_to_post(const std::vector<Arrival>& arrivals);
 
 class TensorMailbox {
  public:
-  /// Receives into host memory of `device`. Both outlive the mailbox.
+  /// Receives into host memory of `device`, but what goes by `calls`, where there are any. All
+  /// outlive the mailbox.
   TensorMailbox(transport::Transport& transport, Device& device, EpochNumber epoch_number,
-                std::function<void()> wake);
+                std::function<void()> wake, RowCalls* calls = nullptr);
 
   /// Forgets everything and numbers the following messages by `step`. Posted receives that were not
   /// taken will not exceed `receive_bound`, unless a single `post` does.
   void begin(std::int64_t step, Bytes receive_bound);
 
   /// Posts these receives if the bound has room for all of them or nothing is outstanding; returns
-  /// whether it did. Local arrivals need no room.
-  Result<bool> post(const std::vector<Arrival>& arrivals);
+  /// whether it did. Local arrivals need no room. `caller`: they come by calls, from this device
+  /// and into memory of this one; invalid: as messages. Errors: as `RowCalls::receive`.
+  Result<bool> post(const std::vector<Arrival>& arrivals, DeviceId caller = {});
 
   /// Sends without waiting; a failure shows at the next `check`.
   void send(const Parcel& parcel);
@@ -103,6 +109,10 @@ class TensorMailbox {
     std::shared_ptr<at::Tensor> tensor;
     Bytes bytes;
   };
+  Result<Posted> receive(const Arrival& arrival, DeviceId caller);
+  transport::Operation begin_send(const Parcel& parcel);
+  transport::Tag tag_of(const Arrival::Key& key) const;
+
   /// What was taken counts until it is released.
   struct Taken {
     Bytes received;
@@ -113,6 +123,7 @@ class TensorMailbox {
   Device& device_;
   EpochNumber epoch_number_;
   std::function<void()> wake_;
+  RowCalls* calls_;
   std::int64_t step_ = 0;
   Bytes receive_bound_;
   std::map<Arrival::Key, Posted> posted_;

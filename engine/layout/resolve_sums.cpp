@@ -36,4 +36,12 @@ Result<scheduler::LayoutReason> choose_sums(JobSetup& setup, const scheduler::Ca
                    std::move(choice.value().why));
 }
 
+scheduler::LayoutReason settle_rows(JobSetup& setup, const scheduler::CallFacts& facts) {
+  std::string why = scheduler::why_no_calls(facts, "cluster.rows");
+  const bool calls = why.empty();
+  setup.job.cluster.rows = calls ? "nccl" : "messages";
+  if (calls) return {"rows by NCCL", "all devices can call it, without a way by host memory"};
+  return {"rows by messages", std::move(why)};
+}
+
 }  // namespace troupe::engine

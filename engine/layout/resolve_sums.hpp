@@ -1,5 +1,6 @@
-// What `cluster.sums = "auto"` means for a job, put into its setup before it is planned for good,
-// so that head, nodes, reference and simulator all read the same word, and no plan says auto.
+// What `cluster.sums = "auto"` means for a job, and `cluster.rows`, put into its setup before it is
+// planned for good, so that head, nodes, reference and simulator all read the same word, and no
+// plan says auto.
 //
 // Deterministic: job, data, profile and what is known of the machines decide.
 
@@ -33,5 +34,9 @@ std::optional<scheduler::LayoutReason> settle_sums(JobSetup& setup,
 Result<scheduler::LayoutReason> choose_sums(JobSetup& setup, const scheduler::CallFacts& facts,
                                             const ParallelPlan& by_messages,
                                             const scheduler::PredictionOptions& prediction);
+
+/// Settles `cluster.rows = "auto"`, and says why: `rows by NCCL` where nothing keeps the devices
+/// from calling it, or `by messages`. The bits are the same, so that a run may go on the other way.
+scheduler::LayoutReason settle_rows(JobSetup& setup, const scheduler::CallFacts& facts);
 
 }  // namespace troupe::engine

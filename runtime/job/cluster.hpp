@@ -32,6 +32,9 @@ struct Cluster {
                                         ///< transport, or by calls to NCCL, "nccl" or
                                         ///< "nccl-chain", among devices of their own memory;
                                         ///< "auto": chosen before the job is planned.
+  std::string rows = "messages";        ///< Between stages: by messages, or "nccl", by calls to
+                                        ///< NCCL among devices of their own memory; "auto": calls
+                                        ///< where all devices can.
   double sum_timeout_s = 120;           ///< A call to NCCL that takes longer hangs.
   double join_timeout_s = 60;           ///< Until all nodes are there; again until all are set up.
   double open_timeout_s = 600;          ///< Of a node, from its place in the job on, until it has

@@ -48,6 +48,7 @@ inline constexpr std::array<std::pair<std::string_view, DurationUnit>, 4> kDurat
 inline const std::vector<std::string> kDevices{"cpu", "cuda"};
 inline constexpr std::array<std::string_view, 1> kTransports{"ucx"};
 inline constexpr std::array<std::string_view, 4> kSums{"messages", "nccl", "nccl-chain", "auto"};
+inline constexpr std::array<std::string_view, 3> kRows{"messages", "nccl", "auto"};
 inline constexpr std::array<std::string_view, 4> kBoundaries{"auto", kRouteNames[0], kRouteNames[1],
                                                              kRouteNames[2]};
 inline constexpr std::array<std::string_view, 2> kDealings{"work", "count"};

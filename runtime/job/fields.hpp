@@ -113,6 +113,7 @@ void describe_cluster(V& v, S& x, const std::vector<std::string>& devices) {
   v.text("data_interface", x.data_interface);
   v.word("transport", x.transport, kTransports);
   v.word("sums", x.sums, kSums);
+  v.word("rows", x.rows, kRows);
   v.number("sum_timeout_s", x.sum_timeout_s, kSeconds);
   v.number("join_timeout_s", x.join_timeout_s, kSeconds);
   v.number("open_timeout_s", x.open_timeout_s, kSeconds);

@@ -197,9 +197,14 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "the bits of messages; auto, nccl where all devices are GPUs of this machine that have the "
      "library, none shared, and it is predicted to be no slower, else messages (the log says "
      "why)."},
+    {"cluster.rows",
+     "How rows and their gradients go from stage to stage: by messages; nccl, where each device is "
+     "a GPU of its own, by calls to NCCL between devices of one pipeline, the rest by messages; "
+     "auto, nccl where all devices are GPUs of this machine that have the library, none shared, "
+     "else messages (the log says why). Bits are the same."},
     {"cluster.sum_timeout_s",
-     "How long one of NCCL's sums may take from a device's part on; then the device counts as "
-     "lost."},
+     "How long a call to NCCL may take from a device's part on, of rows once both ends have begun; "
+     "then the device counts as lost."},
     {"cluster.join_timeout_s",
      "Until all nodes are there; again until all are set up in a layout: a node that alone keeps "
      "it from coming up is lost then."},

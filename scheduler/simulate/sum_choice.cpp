@@ -65,14 +65,14 @@ Result<double> sums_ms(const ParallelPlan& plan, const SimulationCosts& costs) {
 
 }  // namespace
 
-std::string why_no_calls(const CallFacts& facts) {
+std::string why_no_calls(const CallFacts& facts, const std::string& key) {
   if (!facts.has_streams)
     return "NCCL adds up in the memory of GPUs, and the devices are " + facts.device;
   if (!facts.why_no_library.empty()) return facts.why_no_library;
   if (facts.nodes_elsewhere > 0)
     return "whether all nodes have NCCL is not known before they join (" +
-           counted(facts.nodes_elsewhere, "node") +
-           " of other machines; where they have: cluster.sums = \"nccl\")";
+           counted(facts.nodes_elsewhere, "node") + " of other machines; where they have: " + key +
+           " = \"nccl\")";
   if (facts.devices > 0 && facts.devices_there == 0) return "this machine has no " + facts.device;
   if (facts.devices > facts.devices_there)
     return counted(facts.devices, "device") + " of the job would share " +

@@ -27,7 +27,8 @@ struct CallFacts {
 
 /// Why the job's devices cannot call NCCL, or may not be able to; empty: they can. One reason: of
 /// the devices, the library, the nodes elsewhere, the devices that would be one, in this order.
-std::string why_no_calls(const CallFacts& facts);
+/// `key`: of the job, that leaves it open.
+std::string why_no_calls(const CallFacts& facts, const std::string& key = "cluster.sums");
 
 struct SumChoice {
   bool calls = false;  ///< To NCCL; false: messages.

@@ -1,5 +1,6 @@
-"""Jobs of the parity test whose sums of gradients go by calls to the fake NCCL (tests/transport/nccl), and what their runs
-must show: groups of several holders that call, in the chain's order or in NCCL's own."""
+"""Jobs of the parity test whose sums of gradients, or rows between stages, go by calls to the fake NCCL
+(tests/transport/nccl), and what their runs must show: groups of several holders that call, in the chain's order or in
+NCCL's own; or none that does, and communicators of two for rows."""
 
 import json
 import os
@@ -9,6 +10,7 @@ from parity_layouts import CHANGING, CHANGING_STEPS, REPLICAS, TWO_DEVICES
 from parity_standby import STANDBY
 
 CHAIN, OWN, AUTO = "cluster.sums=nccl-chain", "cluster.sums=nccl", "cluster.sums=auto"
+ROWS, OPEN_ROWS = "cluster.rows=nccl", "cluster.rows=auto"
 
 # What decides where the job leaves it open: milliseconds and GB/s of each link (0: bytes take no time). And what then
 # stands in the run's own job file, and the order of the groups in its plan.
@@ -36,10 +38,23 @@ CASES = {
     "nccl-layouts": ([*CHANGING, CHAIN], CHANGING_STEPS),
 }
 
+# The same of rows: sums by messages, but where the overrides say otherwise. Every lane is a communicator of two.
+ROW_CASES = {
+    "nccl-rows-fp64": (["train.dtype=fp64", ROWS], 5),
+    "nccl-rows-bf16": (["train.dtype=bf16", ROWS, CHAIN, "scheduler.schedule=eager-1f1b"], 3),
+    # Lanes inside a process, and stages that send and receive on several of them.
+    "nccl-rows-two-devices": (["train.dtype=fp64", ROWS, *TWO_DEVICES, "balancer.policy=deferral", "scheduler.schedule=split-1f1b"], 5),
+    # Encoders feed llm replicas in an order of their own.
+    "nccl-rows-replicas-5-3": (["train.dtype=fp64", ROWS, *REPLICAS["5-3"], "scheduler.schedule=zero-bubble"], 5),
+    "nccl-rows-late": (["train.dtype=fp64", OPEN_ROWS, "debug.delayed_device_ms=0.4"], 5),
+    "nccl-rows-layouts": ([*CHANGING, ROWS], CHANGING_STEPS),
+}
+CASES |= ROW_CASES
+
 
 def words(binary, overrides):
     """What a job says besides, whose CPUs are to call the fake library."""
-    if not {CHAIN, OWN, AUTO} & set(overrides):
+    if not {CHAIN, OWN, AUTO, ROWS, OPEN_ROWS} & set(overrides):
         return []
     plugin = pathlib.Path(binary).resolve().parent / "tests" / "fake_nccl_devices.so"
     if not plugin.is_file():
@@ -77,8 +92,20 @@ def write_profile(measured, path, name):
     path.write_text(json.dumps(profile), encoding="utf-8")
 
 
+def faults_of_rows(run, overrides):
+    """Rows are calls by the run's own job file, and sums as the case says."""
+    job, faults = (run / "resolved.toml").read_text(encoding="utf-8"), []
+    if '\nrows = "nccl"' not in job:
+        faults.append("its own job file does not say that rows are calls")
+    if OPEN_ROWS in overrides and "because rows by NCCL: " not in (run / "train.log").read_text(encoding="utf-8"):
+        faults.append("its log does not say why rows are calls")
+    return faults + (faults_of_calls(run) if CHAIN in overrides else [])
+
+
 def faults_of_sums(run, name):
     """Whether a run of a case adds up as it should, and one that leaves it open says what it chose, and why."""
+    if name in ROW_CASES:
+        return faults_of_rows(run, ROW_CASES[name][0])
     if name not in CHOICES:
         return faults_of_calls(run)
     _, sums, order = CHOICES[name]

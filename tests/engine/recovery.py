@@ -155,10 +155,10 @@ class Bench:
     def start(self, name, *words, steps=STEPS, environment=None):
         return Job(self, name, [*(self.on(self.device) if self.device != "cpu" else []), *words], steps, environment)
 
-    def start_by_nccl(self, name, *words, steps=STEPS, **environment):
-        """A job whose sums are calls to the fake NCCL."""
+    def start_by_nccl(self, name, *words, steps=STEPS, calls=parity_nccl.CHAIN, **environment):
+        """A job whose sums, or rows, are calls to the fake NCCL."""
         parity_nccl.use_fake(self.binary, self.folder, environment)
-        words = [*words, parity_nccl.CHAIN, *parity_nccl.words(self.binary, [parity_nccl.CHAIN])]
+        words = [*words, calls, *parity_nccl.words(self.binary, [calls])]
         return self.start(name, *words, steps=steps, environment=environment)
 
     def check(self, job, model=(), steps=STEPS):
@@ -361,6 +361,36 @@ def a_sum_by_nccl_that_hangs_costs_a_node(bench):
     lost = [event["why"] for event in job.events()]
     expect(1 <= len(lost) <= 2, f"losses: {lost}")
     expect("NCCL group 'gradients of " in lost[0], f"the group is not named: {lost}")
+    expect("has not ended after" in lost[0], f"it is not said that it hangs: {lost}")
+
+
+def nodes_are_lost_amid_rows_by_nccl(bench):
+    """Lanes to the lost one end at once, and others are opened for the next layout."""
+    for layout in ("one and three", "two pipelines", "3 encoders, 2 llms"):
+        which = bench.draw.choice([signal.SIGKILL, signal.SIGSTOP])
+        print(f"  {layout}: {which.name}", flush=True)
+        job = bench.start_by_nccl(f"nccl-rows-{layout.replace(' ', '-')}", *LAYOUTS[layout], calls=parity_nccl.ROWS)
+        job.wait_for(3)
+        time.sleep(0.2 * bench.draw.random())
+        job.signal(1, which)
+        if which == signal.SIGSTOP:
+            job.wait_for_loss()
+            job.signal(1, signal.SIGCONT)  # It ends when it hears that it was done without.
+        job.finish()
+        bench.check(job)
+        expect([event["nodes"] for event in job.events()] == [[1]], f"events: {job.events()}")
+
+
+def rows_by_nccl_that_hang_cost_a_node(bench):
+    """A send that NCCL never ends: the watchdog names both devices, and the others go on. Each process that comes so far has
+    one; what is left after two of them is one node, which sends nobody anything."""
+    job = bench.start_by_nccl("nccl-rows-hang", *pipelines([0], [1, 2]), "cluster.sum_timeout_s=2", "cluster.fault_tolerance=1",
+                              calls=parity_nccl.ROWS, FAKE_NCCL_SCRIPT="stall@send#30")
+    job.finish()
+    bench.check(job)
+    lost = [event["why"] for event in job.events()]
+    expect(1 <= len(lost) <= 2, f"losses: {lost}")
+    expect("NCCL group 'rows from device " in lost[0], f"the devices are not named: {lost}")
     expect("has not ended after" in lost[0], f"it is not said that it hangs: {lost}")
 
 
@@ -1060,7 +1090,8 @@ def random_events(bench):
 
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
-         nodes_that_encode_too_work_for_both, groups_keep_devices_of_their_own, phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node, one_after_the_other_down_to_one,
+         nodes_that_encode_too_work_for_both, groups_keep_devices_of_their_own, phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_costs_a_node,
+         nodes_are_lost_amid_rows_by_nccl, rows_by_nccl_that_hang_cost_a_node, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,

@@ -108,5 +108,21 @@ TEST_CASE("a run that goes on keeps its sums while its devices can do so", "[eng
   CHECK_THAT(kept({}, "nccl-chain").second.why, ContainsSubstring("the devices are cpu"));
 }
 
+TEST_CASE("rows that a job leaves open are calls where nothing speaks against them", "[engine]") {
+  job::Job job = tiny_job();
+  job.cluster.rows = "auto";
+  JobSetup setup = prepare(job).value();
+  CHECK(settle_rows(setup, four_gpus()).choice == "rows by NCCL");
+  CHECK(setup.job.cluster.rows == "nccl");
+
+  setup.job.cluster.rows = "auto";
+  auto apart = four_gpus();
+  apart.nodes_elsewhere = 1;
+  const auto reason = settle_rows(setup, apart);
+  CHECK(reason.choice == "rows by messages");
+  CHECK_THAT(reason.why, ContainsSubstring("where they have: cluster.rows = \"nccl\""));
+  CHECK(setup.job.cluster.rows == "messages");
+}
+
 }  // namespace
 }  // namespace troupe::engine

@@ -182,6 +182,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"dealing", "", {"balancer.dealing=rows"}, "balancer.dealing", "not one of work, count", "choose"},
       {"boundary", "", {"scheduler.boundary=ring"}, "scheduler.boundary", "not one of auto, direct, leader, gather-scatter", "choose"},
       {"sums", "", {"cluster.sums=ring"}, "cluster.sums", "'ring' is not one of messages, nccl, nccl-chain, auto", "choose"},
+      {"rows", "", {"cluster.rows=ring"}, "cluster.rows", "'ring' is not one of messages, nccl, auto", "choose"},
       {"sums with a slip", "", {"cluster.sums=aut"}, "cluster.sums", "'aut' is not one of messages", "did you mean \"auto\"?"},
       {"exchange", "", {"balancer.exchange=on"}, "balancer.exchange", "not one of off, per-phase, auto", "choose"},
       {"items", "", {"balancer.items=pieces"}, "balancer.items", "not one of whole, ranges", "choose"},

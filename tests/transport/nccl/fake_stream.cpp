@@ -1,6 +1,7 @@
 #include "tests/transport/nccl/fake_stream.hpp"
 
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -45,9 +46,12 @@ class FakeStream final : public NcclStream {
   Result<bool> reached(std::uint64_t mark) override { return reached_(handle_, mark) != 0; }
 
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override {
-    auto* memory = new std::byte[bytes + 1];
+    // As LibTorch's memory, on which the order of its sums may depend.
+    constexpr std::align_val_t kLine{64};
+    auto* memory = static_cast<std::byte*>(::operator new(bytes + 1, kLine));
     std::memset(memory, 0xFF, bytes + 1);  // Whoever reads it too early sees NaN.
-    return std::shared_ptr<std::byte>(memory, std::default_delete<std::byte[]>());
+    return std::shared_ptr<std::byte>(memory,
+                                      [](std::byte* held) { ::operator delete(held, kLine); });
   }
 
   Status launch_sum(std::vector<const void*> inputs, std::size_t count, Scalar scalar,

@@ -1,0 +1,212 @@
+// Rows between stages by calls to the fake NCCL: devices of the tiny job in one process.
+
+#include "tests/engine/calling_devices.hpp"
+#include "tests/engine/tiny_cluster.hpp"
+
+#include <ATen/ops/full.h>
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "engine/execution/nccl_rows.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using transport::Tag;
+using transport::TagKind;
+
+constexpr std::chrono::seconds kEnough{20};
+
+/// The tiny job's cluster whose rows are calls: devices 0 and 1 are a pipeline, and 2 and 3.
+struct RowsCluster {
+  std::vector<std::shared_ptr<NcclRows>> rows;  // Outlives the executors.
+  std::unique_ptr<Cluster> cluster;
+  ParallelPlan plan;
+
+  explicit RowsCluster(std::chrono::milliseconds limit = kEnough) {
+    std::vector<transport::Transport*> transports;
+    cluster = std::make_unique<Cluster>(
+        late_job(), std::vector<SlowRows>{},
+        [&](ExecutorOptions& options) {
+          const auto d = options.device.index();
+          rows.push_back(std::make_shared<NcclRows>(calling_device(*transports[d], d, limit)));
+          options.rows = rows.back().get();
+        },
+        [&](ParallelPlan made) { return plan = std::move(made); },
+        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
+  }
+
+  void require_open(EpochNumber generation) { require_ok(open_all(rows, plan, generation)); }
+
+  /// Posts a receive of four numbers at device 1, from device 0.
+  RowCalls::Coming receive(std::uint64_t index) {
+    return rows[1]->receive(DeviceId{0}, tag(index), {4}, at::kDouble).value();
+  }
+  transport::Operation send(std::uint64_t index, double value) {
+    return rows[0]->send(DeviceId{1}, tag(index), at::full({4}, value, at::kDouble));
+  }
+  static Tag tag(std::uint64_t index) { return {1, TagKind::rows, 99, index}; }
+};
+
+TEST_CASE("rows by calls give the bits of messages", "[engine]") {
+  FakeCalls fake;
+  Cluster messages(late_job());
+  RowsCluster calls;
+  const int none = (*fake).calls("send");
+  calls.require_open(1);
+  CHECK((*fake).calls("send") == none + 4);  // A byte on each lane: two pipelines, both ways.
+  CHECK(calls.rows[0]->sends_to(DeviceId{1}));
+  CHECK(calls.rows[1]->receives_from(DeviceId{0}));
+  CHECK_FALSE(calls.rows[0]->sends_to(DeviceId{2}));
+  const int before = (*fake).calls("send");
+  for (std::int64_t step = 0; step < 3; ++step) {
+    messages.train(step);
+    calls.cluster->train(step);
+  }
+  CHECK(are_equal(messages.parameters(), calls.cluster->parameters()));
+  CHECK((*fake).calls("send") > before);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("rows come in the order in which they were asked for, however they are sent",
+          "[engine]") {
+  FakeCalls fake;
+  RowsCluster calls;
+  calls.require_open(1);
+  const auto first = calls.receive(7);
+  const auto sent_later = calls.send(8, 80);
+  const auto second = calls.receive(8);
+  CHECK_FALSE(second.operation.done());
+  const auto sent = calls.send(7, 70);
+  for (const auto& operation : {first.operation, second.operation, sent, sent_later})
+    CHECK(operation.wait(transport::within(kEnough)).ok());
+  CHECK(at::equal(first.rows, at::full({4}, 70, at::kDouble)));
+  CHECK(at::equal(second.rows, at::full({4}, 80, at::kDouble)));
+}
+
+TEST_CASE("who waits for rows that are not computed yet does not hang", "[engine]") {
+  FakeCalls fake;
+  RowsCluster calls(std::chrono::milliseconds(300));
+  calls.require_open(1);
+  const auto coming = calls.receive(7);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  CHECK_FALSE(coming.operation.done());
+  const auto sent = calls.send(7, 70);
+  CHECK(coming.operation.wait(transport::within(kEnough)).ok());
+  CHECK(sent.wait(transport::within(kEnough)).ok());
+  // And the other way round.
+  const auto early = calls.send(8, 80);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  CHECK_FALSE(early.done());
+  CHECK(calls.receive(8).operation.wait(transport::within(kEnough)).ok());
+  CHECK(early.wait(transport::within(kEnough)).ok());
+}
+
+TEST_CASE("rows that hang end by their deadline with both devices' names", "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls(std::chrono::milliseconds(300));
+  calls.require_open(1);
+  (*fake).script("stall@send");
+  calls.cluster->begin(0);
+  const Status ended = calls.cluster->advance_to(Progress::committing);
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::timed_out);
+  CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'rows from device "));
+  CHECK_THAT(ended.error().message, ContainsSubstring("of generation 1, rank "));
+
+  // Who says so first counts as lost, by no fault of what it computed.
+  int told = 0;
+  for (std::size_t d = 0; d < 4; ++d)
+    if (const auto lost = calls.cluster->executor(d).take_thrown()) {
+      ++told;
+      CHECK(lost->by_device);
+      CHECK((lost->error == ended.error()));
+    }
+  CHECK(told == 1);
+
+  // The next generation opens its lanes anew, and trains.
+  for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
+  (*fake).script("");
+  calls.require_open(2);
+  calls.cluster->train(1);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("a call that fails late ends the step, and the next generation trains",
+          "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls;
+  calls.require_open(1);
+  (*fake).script("late=6@send#2");
+  calls.cluster->begin(0);
+  const Status ended = calls.cluster->advance_to(Progress::committing);
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::transport_failed);
+  CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'rows from device "));
+  for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
+  (*fake).script("");
+  calls.require_open(2);
+  calls.cluster->train(1);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("a lost node ends the rows that move to or from it, and no others", "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls;
+  calls.require_open(1);
+  (*fake).script("stall@send stall@send#2");
+  const auto coming = calls.receive(7);
+  const auto sent = calls.send(7, 70);
+  const auto other = calls.rows[3]->receive(DeviceId{2}, RowsCluster::tag(7), {4}, at::kDouble);
+  const auto sent_there =
+      calls.rows[2]->send(DeviceId{3}, RowsCluster::tag(7), at::full({4}, 1, at::kDouble));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  for (const auto& device : calls.rows)
+    device->lose(0, {Errc::transport_failed, "its process ended", {}, {}});
+  const Status ended = coming.operation.wait(transport::within(kEnough));
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::transport_failed);
+  CHECK_THAT(ended.error().message, ContainsSubstring("has lost rank 0: its process ended"));
+  CHECK_FALSE(sent.wait(transport::within(kEnough)).ok());
+  CHECK_FALSE(other.value().operation.done());
+  CHECK_FALSE(sent_there.done());
+}
+
+TEST_CASE("who gives a step up leaves no rows under way", "[engine]") {
+  FakeCalls fake;
+  RowsCluster calls;
+  calls.require_open(1);
+  calls.rows[1]->give_up();  // Nothing is under way: its lanes stay.
+  const auto moved = calls.receive(6);
+  CHECK(calls.send(6, 60).wait(transport::within(kEnough)).ok());
+  CHECK(moved.operation.wait(transport::within(kEnough)).ok());
+  const auto coming = calls.receive(7);
+  calls.rows[1]->give_up();
+  const Status ended = coming.operation.wait(transport::within(kEnough));
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::cancelled);
+  calls.require_open(2);
+  const auto next = calls.receive(8);
+  CHECK(calls.send(8, 80).wait(transport::within(kEnough)).ok());
+  CHECK(next.operation.wait(transport::within(kEnough)).ok());
+}
+
+TEST_CASE("rows without GPUs say what to do instead", "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls;
+  transport::register_nccl_streams("cpu", {});
+  for (const Status& status : open_all(calls.rows, calls.plan, 1)) {
+    REQUIRE_FALSE(status.ok());
+    CHECK(status.error().code == Errc::unavailable);
+    CHECK(status.error().where == "cluster.rows");
+    CHECK_THAT(status.error().fix, ContainsSubstring("cluster.rows = \"messages\""));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::engine
