@@ -332,6 +332,14 @@ void head_failed(Self self, const Error& error) {
 void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   auto& state = self->state;
   if (failed.epoch_number != state.job.members.generation()) return;
+  // What connects it has lost somebody: mostly a node, which shows by itself, and then a later
+  // generation begins. Where none does, NCCL failed here.
+  if (failed.by_device && failed.error.code == Errc::transport_failed) {
+    engine::FailedWork unexplained = failed;
+    unexplained.error.code = Errc::timed_out;
+    self->delayed_send(self, 3 * kReasonTimeout, id, unexplained);
+    return;
+  }
   Error error = failed.error;
   // An exception leaves the node's state as it is. A device that fails, or hangs, saves nothing.
   const bool may_save =

@@ -261,20 +261,20 @@ void Executor::follow_sum(const Action& action) {
 Result<bool> Executor::has_sum(const Action& action) {
   if (!sums_.is_call(action.group)) return has_arrived(action);
   auto ended = options_.calls->has_ended(action.group);
-  if (!ended.ok()) note_hang(ended.error());
+  if (!ended.ok()) note_failed_call(ended.error());
   return ended;
 }
 
 Result<bool> Executor::has_arrived(const Action& action) {
   auto arrived = mailbox_.arrived(arrivals_of(action));
-  if (!arrived.ok()) note_hang(arrived.error());
+  if (!arrived.ok() && options_.rows != nullptr) note_failed_call(arrived.error());
   return arrived;
 }
 
-/// Of a call to NCCL, which alone ends so. Nobody knows whose NCCL hangs: the device that says so
-/// first is done without.
-void Executor::note_hang(const Error& error) {
-  if (error.code != Errc::timed_out) return;
+/// Nobody knows whose NCCL hangs, or fails: the device that says so first is done without, unless
+/// another node turns out to be lost.
+void Executor::note_failed_call(const Error& error) {
+  if (error.code != Errc::timed_out && error.code != Errc::transport_failed) return;
   thrown_ = failed_work(nullptr, error.message, error);
   thrown_->by_device = true;
 }
@@ -314,7 +314,7 @@ Status Executor::check_sends() {
     return Done{};
   }
   Status sent = mailbox_.check();
-  if (!sent.ok()) note_hang(sent.error());
+  if (!sent.ok() && options_.rows != nullptr) note_failed_call(sent.error());
   return sent;
 }
 

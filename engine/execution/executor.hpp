@@ -129,7 +129,7 @@ class Executor : private Viewer {
   void follow_sum(const Action& action);
   Result<bool> has_sum(const Action& action);
   Result<bool> has_arrived(const Action& action);
-  void note_hang(const Error& error);
+  void note_failed_call(const Error& error);
   void note_times(const InFlight& done, std::int64_t cpu_ns);
   bool wants(ModuleId module, observers::Kind kind) const override;
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;

@@ -167,6 +167,28 @@ TEST_CASE("devices that fail cost their nodes, and the step goes on elsewhere",
   CHECK(says(head.ended->message, "nodes were lost one after the other, each while it ran step 1"));
 }
 
+TEST_CASE("a device whose calls fail is done without where no other node is lost",
+          "[actors][recovery][errors]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  engine::FailedWork failed{1, 1};
+  failed.error = {Errc::transport_failed, "NCCL group 'rows': it failed on its way", {}, {}};
+  failed.by_device = true;
+  head.tell(NodeId{1}, failed);
+  CHECK(head.seen[1].stops.empty());  // Another node may be the reason.
+  SECTION("it alone has a reason") {
+    head.pass(1200ms, {0, 1, 2, 3});
+    REQUIRE(head.seen[1].stops.size() == 1);
+    CHECK(says(head.seen[1].stops[0], "was lost: NCCL group 'rows': it failed on its way"));
+  }
+  SECTION("the other end is lost") {
+    failing.lose(2, SIGKILL);
+    head.pass(1200ms, {0, 1, 3});
+    CHECK(head.seen[1].stops.empty());
+  }
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("what a stage throws ends a job that cannot do without its node",
           "[actors][recovery][errors]") {
   FailingHead failing(one_pipeline);

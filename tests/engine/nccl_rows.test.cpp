@@ -148,6 +148,10 @@ TEST_CASE("a call that fails late ends the step, and the next generation trains"
   REQUIRE_FALSE(ended.ok());
   CHECK(ended.error().code == Errc::transport_failed);
   CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'rows from device "));
+  int told = 0;  // As of one that hangs; the head waits for a lost node before.
+  for (std::size_t d = 0; d < 4; ++d)
+    if (const auto failed = calls.cluster->executor(d).take_thrown()) told += failed->by_device;
+  CHECK(told == 1);
   for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
   (*fake).script("");
   calls.require_open(2);
