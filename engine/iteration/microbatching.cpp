@@ -96,8 +96,11 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
   if (options_.offload_encoders)
     work.costs = scheduler::with_offloading(std::move(work.costs), plan_, units.shapes());
-  if (bounds_memory())
+  if (bounds_memory()) {
     work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, units.shapes());
+    work.microbatch_rooms =
+        scheduler::microbatch_rooms(plan_, work.bound_costs, costs_->device_memory);
+  }
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value(),
                             scheduler::bytes_per_element(costs_->options.dtype),

@@ -75,7 +75,7 @@ std::vector<balancer::Workload> Microbatching::weights_for(
 std::optional<double> Microbatching::llm_cap(const Work& work, const Share& share,
                                              double llm_ms) const {
   if (!bounds_memory()) return std::nullopt;
-  return scheduler::llm_cap_ms(plan_, work.bound_costs, costs_->device_memory, share.llm,
+  return scheduler::llm_cap_ms(plan_, work.bound_costs, work.microbatch_rooms, share.llm,
                                share.samples, llm_ms);
 }
 

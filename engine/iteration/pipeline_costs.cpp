@@ -34,6 +34,29 @@ bool has_grids(const ParallelPlan& layout) {
                      [](const Stage& stage) { return stage.devices.size() > 1; });
 }
 
+/// The layout with this pipeline's replicas and stages alone, numbered from 0, on the same devices:
+/// what a plan of it takes does not grow with the number of pipelines.
+/// REQUIRES: its stages stand one behind the other.
+ParallelPlan alone(const ParallelPlan& layout, PipelineId pipeline) {
+  ParallelPlan made;
+  made.model = layout.model;
+  made.devices = layout.devices;
+  made.module_groups = layout.module_groups;
+  made.leads = layout.leads;
+  Pipeline& own = made.pipelines.emplace_back();
+  for (const ReplicaId id : layout.at(pipeline).replicas) {
+    const ReplicaId number{made.replicas.size()};
+    own.replicas.push_back(number);
+    Replica& replica = made.replicas.emplace_back(Replica{layout.at(id).group, PipelineId{0}, {}});
+    for (const StageId stage : layout.at(id).stages) {
+      replica.stages.emplace_back(made.stages.size());
+      made.stages.push_back(layout.at(stage));
+      made.stages.back().replica = number;
+    }
+  }
+  return made;
+}
+
 std::vector<SampleShape> shapes_of(const std::vector<SampleShape>& all,
                                    const std::vector<std::int32_t>& own) {
   std::vector<SampleShape> shapes;
@@ -78,33 +101,42 @@ PipelineCosts::PipelineCosts(const ParallelPlan& layout, PipelineRules rules,
                              const scheduler::SimulationCosts& costs,
                              const std::vector<std::int32_t>& samples,
                              const std::vector<SampleShape>& shapes)
-    : layout_(layout),
+    : layout_(alone(layout, rules.pipeline)),
+      first_(layout.stages_of(rules.pipeline).front()),
       rules_(std::move(rules)),
       costs_(costs),
       own_(samples),
       shapes_(shapes_of(shapes, own_)),
-      flow_(layout.model, shapes_),
-      message_ms_(scheduler::message_costs(layout, costs)),
-      routes_{rules_.boundary, has_grids(layout) ? scheduler::link_costs(costs) : nullptr} {
+      flow_(layout_.model, shapes_),
+      message_ms_(scheduler::message_costs(layout_, costs)),
+      routes_{rules_.boundary, has_grids(layout_) ? scheduler::link_costs(costs) : nullptr} {
   for (std::size_t s = 0; s < own_.size(); ++s) numbers_.push_back(static_cast<std::int32_t>(s));
+  if (rules_.max_in_flight.empty()) return;
+  const auto begin = rules_.max_in_flight.begin() + static_cast<std::ptrdiff_t>(first_.index());
+  rules_.max_in_flight = std::vector<std::int32_t>(begin, begin + std::ssize(layout_.stages));
+}
+
+double PipelineCosts::task_ms(StageId stage, const std::vector<std::int32_t>& samples,
+                              scheduler::TaskKind kind) const {
+  return costs_.task_ms(StageId{first_.index() + stage.index()}, samples, kind);
 }
 
 scheduler::TaskGraph PipelineCosts::graph(const balancer::MicrobatchPlan& plan) const {
   std::vector<MicrobatchList> microbatches(layout_.replicas.size());
   scheduler::deal_microbatches(
-      layout_, rules_.pipeline, {parts_of(plan, numbers_, shapes_, rules_.splits_parts)},
+      layout_, PipelineId{0}, {parts_of(plan, numbers_, shapes_, rules_.splits_parts)},
       [](ReplicaId, const Microbatch&) { return 0.0; }, microbatches);
   auto messages = scheduler::plan_messages(layout_, flow_, microbatches, SampleUnits(shapes_, {}));
   scheduler::choose_routes(layout_, messages, routes_);
-  const auto task_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
+  const auto part_ms = [this](StageId stage, const std::vector<std::int32_t>& part,
                               scheduler::TaskKind kind) {
     std::vector<std::int32_t> samples;
     samples.reserve(part.size());
     for (const auto place : part) samples.push_back(own_[at(place)]);
-    return costs_.task_ms(stage, samples, kind);
+    return task_ms(stage, samples, kind);
   };
   const bool split = scheduler::splits_weight_gradient(rules_.schedule);
-  return scheduler::iteration_graph(layout_, flow_, microbatches, messages, split, task_ms,
+  return scheduler::iteration_graph(layout_, flow_, microbatches, messages, split, part_ms,
                                     message_ms_)
       .tasks;
 }
@@ -122,9 +154,9 @@ PipelineCosts::Rate PipelineCosts::rate_of(StageId stage, scheduler::TaskKind ki
   if (load <= 0) return {};
   std::vector<std::int32_t> even, odd;
   for (std::size_t s = 0; s < own_.size(); ++s) (s % 2 == 0 ? even : odd).push_back(own_[s]);
-  const double whole = costs_.task_ms(stage, own_, kind);
-  const double first = costs_.task_ms(stage, even, kind);
-  const double second = costs_.task_ms(stage, odd, kind);
+  const double whole = task_ms(stage, own_, kind);
+  const double first = task_ms(stage, even, kind);
+  const double second = task_ms(stage, odd, kind);
   const bool twice = first > 0 && second > 0;
   const double constant = twice ? std::clamp(first + second - whole, 0.0, whole) : 0;
   return {(whole - constant) / load, constant};
@@ -132,13 +164,13 @@ PipelineCosts::Rate PipelineCosts::rate_of(StageId stage, scheduler::TaskKind ki
 
 std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
     const balancer::Workload& total) const {
-  const auto ids = layout_.stages_of(rules_.pipeline);
   if (std::ssize(own_) < rules_.microbatches) return std::nullopt;
   scheduler::PipelineTimes times;
   times.microbatches = static_cast<std::int32_t>(rules_.microbatches);
   std::vector<scheduler::StepEstimator::Constants> constants;
   std::map<DeviceId, std::int32_t> devices;
-  for (const auto id : ids) {
+  for (std::size_t s = 0; s < layout_.stages.size(); ++s) {
+    const StageId id{s};
     const Stage& stage = layout_.at(id);
     // Of a grid whose devices run several lists the first: an estimate, which the simulator mends.
     const auto device = devices.try_emplace(layout_.lead_of(stage.devices.front()),
@@ -149,7 +181,7 @@ std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
     const auto input = rate_of(id, scheduler::TaskKind::backward_input, load);
     const auto weight = rate_of(id, scheduler::TaskKind::backward_weight, load);
     auto& made = times.stages.emplace_back();
-    made.name = std::to_string(id.value);
+    made.name = std::to_string(first_.index() + s);
     made.device = device.first->second;
     made.encoder = encoder;
     made.forward_ms = {forward.per_ms};
@@ -157,13 +189,9 @@ std::optional<scheduler::StepEstimator> PipelineCosts::estimator(
     made.weight_grad_ms = {weight.per_ms};
     constants.push_back({forward.constant_ms, input.constant_ms, weight.constant_ms});
   }
-  const std::size_t first = ids.front().index();
-  for (const auto& edge : scheduler::pipeline_edges(layout_, rules_.pipeline))
-    times.stages[edge.from.index() - first].next.push_back(
-        static_cast<std::int32_t>(edge.to.index() - first));
-  auto in_flight = rules_.max_in_flight;
-  if (!in_flight.empty()) in_flight.resize(ids.size());
-  return scheduler::StepEstimator::create(times, rules_.schedule, constants, in_flight);
+  for (const auto& edge : scheduler::pipeline_edges(layout_, PipelineId{0}))
+    times.stages[edge.from.index()].next.push_back(edge.to.value);
+  return scheduler::StepEstimator::create(times, rules_.schedule, constants, rules_.max_in_flight);
 }
 
 }  // namespace troupe::engine

@@ -64,11 +64,15 @@ class PipelineCosts {
     double per_ms = 0;  ///< Of the load on the stage's side.
     double constant_ms = 0;
   };
+  /// `stage`: of the pipeline, from 0; `samples`: of the layout's batch.
+  double task_ms(StageId stage, const std::vector<std::int32_t>& samples,
+                 scheduler::TaskKind kind) const;
   Rate rate_of(StageId stage, scheduler::TaskKind kind, double load) const;
   scheduler::TaskGraph graph(const balancer::MicrobatchPlan& plan) const;
 
-  const ParallelPlan& layout_;
-  PipelineRules rules_;
+  const ParallelPlan layout_;  ///< The pipeline alone.
+  const StageId first_;        ///< Its first stage in the whole layout.
+  PipelineRules rules_;        ///< `max_in_flight`: of its own stages.
   const scheduler::SimulationCosts& costs_;
   const std::vector<std::int32_t>& own_;
   std::vector<SampleShape> shapes_;

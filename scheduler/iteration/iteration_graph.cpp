@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "scheduler/iteration/deal_microbatches.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::scheduler {
@@ -134,27 +135,74 @@ class GraphBuilder {
   IterationGraph graph_;
 };
 
+/// Adds the depths of a pipeline's stages, the last ones first: those of every replica of a group
+/// begin with the deepest entry of the groups behind it, so that no pair of replicas is looked at.
+class PipelineDepths {
+ public:
+  PipelineDepths(const ParallelPlan& plan, PipelineId pipeline, std::vector<std::int32_t>& depths)
+      : plan_(plan), depths_(depths), replicas_(replicas_by_group(plan, pipeline)) {}
+
+  /// REQUIRES: stages stand in topological order, and so do groups.
+  void add() {
+    for (std::size_t g = replicas_.size(); g-- > 0;) {
+      if (replicas_[g].empty()) continue;
+      const auto begins = behind_group(ModuleGroupId{g});
+      for (const ReplicaId replica : replicas_[g]) add_replica(replica, begins);
+    }
+  }
+
+ private:
+  struct Begin {
+    LayerId last;            ///< Whose stage hands rows to another group.
+    std::int32_t depth = 0;  ///< That its stage has at least.
+  };
+
+  /// Each of `a` replicas runs forward until all of `b` have what they begin with.
+  std::vector<Begin> behind_group(ModuleGroupId group) const {
+    std::vector<Begin> begins;
+    const auto a = std::ssize(replicas_[group.index()]);
+    for (const ModuleId module : plan_.module_groups[group.index()].modules)
+      for (const ModuleId next : plan_.model.at(module).next) {
+        if (plan_.group_of(next) == group) continue;
+        const auto& others = replicas_[plan_.group_of(next).index()];
+        const LayerId entry{next, entry_layer(plan_.model, module, next)};
+        std::int32_t deepest = 0;
+        for (const ReplicaId other : others)
+          if (const StageId to = stage_with(plan_, other, entry); to.valid())
+            deepest = std::max(deepest, depths_[to.index()]);
+        if (deepest == 0) continue;
+        const auto behind = (deepest * std::ssize(others) + a - 1) / a;
+        const auto layers = static_cast<std::int32_t>(plan_.model.at(module).layers.size());
+        begins.push_back({{module, layers - 1}, static_cast<std::int32_t>(behind) + 1});
+      }
+    return begins;
+  }
+
+  void add_replica(ReplicaId replica, const std::vector<Begin>& begins) {
+    for (const Begin& begin : begins) raise(stage_with(plan_, replica, begin.last), begin.depth);
+    const auto& stages = plan_.at(replica).stages;
+    const std::size_t first = stages.front().index();
+    const auto edges =
+        stage_edges(plan_.model, std::span(plan_.stages).subspan(first, stages.size()));
+    for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge)
+      raise(StageId{first + edge->from}, depths_[first + edge->to] + 1);
+  }
+
+  void raise(StageId stage, std::int32_t depth) {
+    depths_[stage.index()] = std::max(depths_[stage.index()], depth);
+  }
+
+  const ParallelPlan& plan_;
+  std::vector<std::int32_t>& depths_;
+  const std::vector<std::vector<ReplicaId>> replicas_;  // Per group.
+};
+
 }  // namespace
 
 std::vector<std::int32_t> stage_depths(const ParallelPlan& plan) {
   std::vector<std::int32_t> depths(plan.stages.size(), 1);
-  const auto count_of = [&](ReplicaId replica, PipelineId pipeline) {
-    const auto& list = plan.at(pipeline).replicas;
-    return static_cast<std::int32_t>(std::count_if(list.begin(), list.end(), [&](ReplicaId id) {
-      return plan.at(id).group == plan.at(replica).group;
-    }));
-  };
-  for (std::size_t p = 0; p < plan.pipelines.size(); ++p) {
-    const auto edges = pipeline_edges(plan, PipelineId{p});
-    // Stages stand in topological order and edges by their source: the last edge comes first here.
-    for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
-      const auto from = plan.at(edge->from).replica, to = plan.at(edge->to).replica;
-      // Each of `a` replicas runs forward until all of `b` have what they begin with.
-      const auto a = count_of(from, PipelineId{p}), b = count_of(to, PipelineId{p});
-      const auto behind = (depths[edge->to.index()] * b + a - 1) / a;
-      depths[edge->from.index()] = std::max(depths[edge->from.index()], behind + 1);
-    }
-  }
+  for (std::size_t p = 0; p < plan.pipelines.size(); ++p)
+    PipelineDepths(plan, PipelineId{p}, depths).add();
   return depths;
 }
 

@@ -75,15 +75,22 @@ class MessageBuilder {
                     });
   }
 
+  /// Per replica: where rows of `module` enter `next`; invalid in other groups.
+  const std::vector<StageId>& entries_of(ModuleId module, ModuleId next) {
+    auto& entries = entries_[{module, next}];
+    if (!entries.empty()) return entries;
+    const LayerId entry{next, entry_layer(plan_.model, module, next)};
+    for (std::size_t r = 0; r < plan_.replicas.size(); ++r)
+      entries.push_back(stage_with(plan_, ReplicaId{r}, entry));
+    return entries;
+  }
+
   /// Rows into another group: a sample goes where its part is there, in whatever replica, and a
   /// piece where its sample is.
   void add_crossing(ReplicaId replica, ModuleId module, ModuleId next) {
     const auto layers = static_cast<std::int32_t>(plan_.model.at(module).layers.size());
     const StageEdge edge{0, 0, module, true, layers};
-    std::vector<StageId> entries;  // Per replica: where rows enter; invalid in other groups.
-    for (std::size_t r = 0; r < plan_.replicas.size(); ++r)
-      entries.push_back(
-          stage_with(plan_, ReplicaId{r}, {next, entry_layer(plan_.model, module, next)}));
+    const std::vector<StageId>& entries = entries_of(module, next);
     const auto& places = places_[plan_.group_of(next).index()];
     for_each_part(
         stage_with(plan_, replica, {module, layers - 1}), module,
@@ -123,6 +130,7 @@ class MessageBuilder {
   const std::vector<MicrobatchList>& microbatches_;
   const SampleUnits& units_;
   const std::vector<std::vector<SamplePlace>> places_;
+  std::map<std::pair<ModuleId, ModuleId>, std::vector<StageId>> entries_;  // As `entries_of`.
   std::vector<Message> messages_;
 };
 

@@ -178,17 +178,24 @@ SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
   return costs;
 }
 
-std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
-                                 Bytes device_memory, ReplicaId replica,
-                                 const std::vector<std::int32_t>& samples, double llm_ms) {
+std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
+                                     Bytes device_memory) {
   const auto depths = stage_depths(plan);
   const auto rooms = rooms_of(plan, costs, device_memory);
+  std::vector<double> found;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    found.push_back(room_beside(plan, rooms, StageId{s}).bytes / depths[s]);
+  return found;
+}
+
+std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
+                                 std::span<const double> rooms, ReplicaId replica,
+                                 const std::vector<std::int32_t>& samples, double llm_ms) {
   std::optional<double> cap;
   for (const StageId stage : plan.at(replica).stages) {
     const double bytes = costs.activation_bytes(stage, samples);
     if (!(bytes > 0)) continue;
-    const double room = room_beside(plan, rooms, stage).bytes;
-    const double own = room / depths[stage.index()] * llm_ms / bytes;
+    const double own = rooms[stage.index()] * llm_ms / bytes;
     cap = std::min(cap.value_or(own), own);
   }
   return cap;

@@ -27,17 +27,23 @@ struct Fixture {
   }
 };
 
+std::optional<double> cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                             Bytes device_memory, ReplicaId llm,
+                             const std::vector<std::int32_t>& samples, double llm_ms) {
+  return llm_cap_ms(plan, costs, microbatch_rooms(plan, costs, device_memory), llm, samples,
+                    llm_ms);
+}
+
 TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
   Fixture fixture;
   // 40 bytes are left, one microbatch in flight on the last stage: 40 of 30 bytes for 6 ms are 8.
-  const auto cap = llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6);
+  const auto cap = cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6);
   REQUIRE(cap.has_value());
   CHECK(*cap == 8);
   // State alone is too much: nothing fits.
-  CHECK(*llm_cap_ms(fixture.plan, fixture.costs, Bytes{90}, ReplicaId{1}, {0}, 6) == 0);
+  CHECK(*cap_ms(fixture.plan, fixture.costs, Bytes{90}, ReplicaId{1}, {0}, 6) == 0);
   fixture.costs.activation_bytes = [](StageId, const auto&) { return 0.0; };
-  CHECK_FALSE(
-      llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0}, 6).has_value());
+  CHECK_FALSE(cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0}, 6).has_value());
 }
 
 /// A sample whose picture is 16 patches, 16 rows inside the encoder, and 4 of its 9 tokens.
@@ -85,7 +91,7 @@ TEST_CASE("what a device keeps on standby leaves less for microbatches", "[engin
   Fixture fixture;
   // As above with 20 of the 40 bytes taken on the llm's device: 20 of 30 bytes for 6 ms are 4.
   fixture.costs.standby_bytes = [](DeviceId device) { return device.value == 1 ? 20.0 : 0.0; };
-  CHECK(*llm_cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6) == 4);
+  CHECK(*cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6) == 4);
 }
 
 TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]") {
@@ -98,7 +104,7 @@ TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]
   job.cluster.nodes = job.cluster.local_nodes = 3;
   const auto plan = make_parallel_plan(prepare(job).value()).value();
   const Fixture fixture;
-  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{160}, ReplicaId{1}, {0, 1, 2}, 6) == 6);
+  CHECK(*cap_ms(plan, fixture.costs, Bytes{160}, ReplicaId{1}, {0, 1, 2}, 6) == 6);
 }
 
 TEST_CASE("stages of one device share what their state leaves", "[engine]") {
@@ -135,7 +141,7 @@ TEST_CASE("parameters that leave give their room to the llm of their pipeline", 
   };
   CHECK((bounds() == std::vector<std::int32_t>{4, 3}));
   // 120 of 30 bytes for 6 ms.
-  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{280}, ReplicaId{1}, {0, 1, 2}, 6) == 24);
+  CHECK(*cap_ms(plan, fixture.costs, Bytes{280}, ReplicaId{1}, {0, 1, 2}, 6) == 24);
   // Beside an encoder of others the llm may be in the middle of a batch when it begins.
   job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}}, {1, 0, {{"llm", {}}}}},
                                    {{1, 0, {{"vision", {}}}}, {0, 0, {{"llm", {}}}}}};
@@ -157,7 +163,7 @@ TEST_CASE("stages that share some of their devices leave what the fullest one ha
   const auto plan =
       scheduler::place_by_hand(prepare(tiny_job()).value().model, layout, {1, 2}).value();
   // 240 bytes less twice 100 are 40: 40 of 30 bytes for 6 ms are 8.
-  CHECK(*llm_cap_ms(plan, fixture.costs, Bytes{240}, ReplicaId{1}, {0, 1, 2}, 6) == 8);
+  CHECK(*cap_ms(plan, fixture.costs, Bytes{240}, ReplicaId{1}, {0, 1, 2}, 6) == 8);
   // Both stages of a device have half of it, which takes two microbatches of 10 bytes.
   const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0}}}}}, {{{{{0}}}}}};
   CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut).value() ==

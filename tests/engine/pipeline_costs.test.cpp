@@ -78,5 +78,32 @@ TEST_CASE("a plan whose rows wait for two microbatches cannot run", "[engine]") 
   CHECK(fixture.make(3).step_ms(late) == std::numeric_limits<double>::infinity());
 }
 
+TEST_CASE("a pipeline's plans take what its own stages take, whatever stands beside", "[engine]") {
+  const std::string schedule = GENERATE("1f1b", "zero-bubble");
+  const Fixture single(false, schedule);
+  Fixture both(false, schedule);
+  HandLayout layout;
+  for (const std::int32_t node : {0, 2})
+    layout.pipelines.push_back({{node, 0, {{"vision", {}}}}, {node + 1, 0, {{"llm", {}}}}});
+  both.plan = scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {4, 1}).value();
+  // The first pipeline is ten times as slow, and has room for one microbatch.
+  both.costs.task_ms = [&](StageId stage, const std::vector<std::int32_t>& samples,
+                           scheduler::TaskKind kind) {
+    const bool is_other = stage.index() < 2;
+    return (is_other ? 10 : 1) * single.costs.task_ms(StageId{stage.index() % 2}, samples, kind);
+  };
+  const auto cost = [](const Fixture& fixture, PipelineId pipeline,
+                       std::vector<std::int32_t> in_flight) {
+    const PipelineRules rules{pipeline, fixture.schedule, 4, std::move(in_flight), false};
+    return PipelineCosts(fixture.plan, rules, fixture.costs, fixture.own, fixture.shapes)
+        .step_ms(balancer::without_deferral({{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  };
+  const double wide = cost(single, PipelineId{0}, {2, 1});
+  CHECK(cost(both, PipelineId{1}, {1, 1, 2, 1}) == wide);
+  CHECK(cost(both, PipelineId{1}, {2, 1, 1, 1}) == cost(single, PipelineId{0}, {1, 1}));
+  CHECK(cost(single, PipelineId{0}, {1, 1}) > wide);
+  CHECK(cost(both, PipelineId{0}, {2, 1, 1, 1}) > 5 * wide);
+}
+
 }  // namespace
 }  // namespace troupe::engine
