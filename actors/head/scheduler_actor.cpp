@@ -81,11 +81,17 @@ void begin(Self self, const Configuration& configuration,
       engine::planner_options(*state.setup, state.epochs, configuration.epoch_number));
   state.planner->restore(std::exchange(state.deals, {}));
   state.planner->restore(learned);
+  state.planner->take_times(state.times);
   state.check.emplace(*state.setup, state.configuration.plan, engine::core_count(), state.began);
   state.reporters = state.configuration.plan.nodes().size();
   state.next_plan = state.next_order = state.next_measure = state.wanted = next;
   state.lengths.clear();
   state.reports.clear();
+}
+
+void note_speed(SchedulerState& state, NodeId node, double times) {
+  state.times[node] = times;
+  if (state.planner) state.planner->take_times(state.times);
 }
 
 void say_what_was_learned(Self self, std::int64_t number) {
@@ -130,6 +136,7 @@ SchedulerActor::behavior_type scheduler(Self self, const engine::JobSetup* setup
         if (!report.measured) return plan_ready(self);
         order_ahead(self);
       },
+      [self](speed_atom, NodeId node, double times) { note_speed(self->state, node, times); },
       [self](const PlannedBatchPtr& batch, const StepRecordPtr& record) {
         const bool current =
             batch->iteration.epoch_number == self->state.configuration.epoch_number;

@@ -27,6 +27,7 @@ struct SchedulerState {
   bool is_asked_layout = false;           ///< The next one: they are to be made anew.
   std::vector<DealNote> deals;            ///< Of before, for the first layout.
   LearnedCosts learned;                   ///< The same.
+  engine::NodeTimes times;                ///< Of nodes that are not as fast as plans take them for.
   std::int64_t next_measure = 0;          ///< Batches below it are being measured, or are.
   std::int64_t next_order = 0;            ///< Batches below it are being decoded, or are.
   std::int64_t next_plan = 0;             ///< Batches below it have been planned.

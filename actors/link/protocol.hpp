@@ -66,6 +66,7 @@ CAF_ADD_ATOM(troupe, troupe::actors, save_atom, "save")
 CAF_ADD_ATOM(troupe, troupe::actors, control_atom, "control")
 CAF_ADD_ATOM(troupe, troupe::actors, leave_atom, "leave")
 CAF_ADD_ATOM(troupe, troupe::actors, layout_atom, "layout")
+CAF_ADD_ATOM(troupe, troupe::actors, speed_atom, "speed")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -154,6 +155,9 @@ using SchedulerActor = caf::typed_actor<
     caf::reacts_to<next_atom>,
     // A node has decoded its share of a batch.
     caf::reacts_to<engine::BatchReport>,
+    // A node takes so many times as long for the same work as plans take it for, 1: once; batches
+    // that are not being decoded yet are dealt by that.
+    caf::reacts_to<speed_atom, NodeId, double>,
     // What a step took, to be held against its plan; sent where predictions are to be corrected.
     caf::reacts_to<PlannedBatchPtr, StepRecordPtr>,
     // Say what was learned so far, for this save; a LearnedCostsPtr goes to the supervisor.

@@ -115,7 +115,7 @@ Status build(Self self) {
   for (const auto& slow : setup.job.debug.slow_shapes)
     if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
       options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
-                                   slow.factor, slow.per_sample});
+                                   slow.factor, slow.per_sample, slow.from_step, slow.to_step});
   state.executor = std::make_unique<engine::Executor>(
       plan, std::move(options), *state.resources->transport, *state.device, std::move(programs),
       state.standby, make_wake(self));

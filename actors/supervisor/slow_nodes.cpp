@@ -1,6 +1,7 @@
 #include "actors/supervisor/slow_nodes.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::actors {
 
@@ -31,12 +32,23 @@ double SlowNodes::Record::times_usual(double share) const {
   return quantile({recent_.begin(), recent_.end()}, share) / usual_;
 }
 
-std::vector<SpeedChange> SlowNodes::note(EpochNumber generation, std::span<const NodePace> paces) {
-  if (generation != generation_) {
-    generation_ = generation;
-    nodes_.clear();
-    slow_.clear();
+void SlowNodes::forget(NodeId node) {
+  nodes_.erase(node);
+  slow_.erase(node);
+}
+
+/// Others may take longer because they have got other work. Who was slow by then stays so until it
+/// is seen to be as fast as it was: fewer samples are its share in the new layout too.
+void SlowNodes::change_layout() {
+  std::erase_if(nodes_, [&](const auto& node) { return !slow_.contains(node.first); });
+  for (auto& [id, node] : nodes_) {
+    node.own.begin_anew();
+    node.beside.begin_anew();
   }
+}
+
+std::vector<SpeedChange> SlowNodes::note(EpochNumber generation, std::span<const NodePace> paces) {
+  if (std::exchange(generation_, generation) != generation) change_layout();
   std::vector<std::pair<NodeId, double>> known;
   std::vector<double> all;
   for (const NodePace& pace : paces) {
@@ -55,12 +67,13 @@ std::vector<SpeedChange> SlowNodes::note(EpochNumber generation, std::span<const
     const auto times = [&](double share) {
       return std::min(node.own.times_usual(share), node.beside.times_usual(share));
     };
-    if (!slow_.contains(id) && times(1 - kMost) > kSlow) {
-      slow_.insert(id);
-      changes.push_back({id, times(0.5), true});
-    } else if (slow_.contains(id) && times(kMost) < kRecovered) {
+    const bool was_slow = slow_.contains(id);
+    if (was_slow && times(kMost) < kRecovered) {
       slow_.erase(id);
       changes.push_back({id, times(0.5), false});
+    } else if (was_slow || times(1 - kMost) > kSlow) {
+      slow_[id] = std::max(1.0, times(0.5));
+      if (!was_slow) changes.push_back({id, times(0.5), true});
     }
   }
   return changes;

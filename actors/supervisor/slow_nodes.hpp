@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <deque>
 #include <map>
-#include <set>
 #include <span>
 #include <vector>
 
@@ -37,11 +36,17 @@ class SlowNodes {
  public:
   static constexpr std::size_t kWindow = 20;  ///< Steps that are looked at together.
 
-  /// Notes a finished step of a layout; a change of it forgets everything. A node is slow once
-  /// three quarters of its last `kWindow` steps took more than twice what is usual, which is the
-  /// least median of so many steps so far; it is told once, until three quarters took less than 1.5
-  /// times that. A step says nothing of nodes without work or profile, nor where only one has some.
+  /// Notes a finished step of a layout; a change of it forgets everything, but who is slow and what
+  /// is usual of them. A node is slow once three quarters of its last `kWindow` steps took more
+  /// than twice what is usual, which is the least median of so many steps so far; it is told once,
+  /// until three quarters took less than 1.5 times that. A step says nothing of nodes without work
+  /// or profile, nor where only one has some.
   std::vector<SpeedChange> note(EpochNumber generation, std::span<const NodePace> paces);
+
+  /// Who is slow, and how many times as long as usual half of its last steps took.
+  const std::map<NodeId, double>& slow() const { return slow_; }
+  /// Another process has the place of this node.
+  void forget(NodeId node);
 
  private:
   /// One figure of a node over time; larger is slower.
@@ -49,6 +54,8 @@ class SlowNodes {
    public:
     void add(double figure);
     bool is_full() const { return recent_.size() == kWindow; }
+    /// Its steps say nothing any more, but what was usual.
+    void begin_anew() { recent_.clear(); }
     /// Of the last steps the one that so large a share is below, over what is usual.
     double times_usual(double share) const;
 
@@ -61,9 +68,11 @@ class SlowNodes {
     Record beside;  ///< That, over what the middle one of all nodes has.
   };
 
+  void change_layout();
+
   EpochNumber generation_ = 0;
   std::map<NodeId, Node> nodes_;
-  std::set<NodeId> slow_;
+  std::map<NodeId, double> slow_;
 };
 
 }  // namespace troupe::actors

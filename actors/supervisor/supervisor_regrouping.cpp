@@ -10,6 +10,7 @@
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
 #include "engine/layout/choose_layout.hpp"
@@ -316,6 +317,7 @@ void let_go_of_node(Self self, NodeId id, const std::string& why) {
                why.empty() ? "it has left the job, which goes on"
                            : "the job goes on without this node: " + why,
                why.empty() ? 0 : 1);
+  forget_speed(self, id);
   state.resources->transport->disconnect(id.value, {Errc::transport_failed, why, {}, {}});
   std::erase_if(state.configuration.nodes,
                 [id](const NodeReady& ready) { return ready.node == id; });

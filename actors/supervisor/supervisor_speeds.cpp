@@ -6,6 +6,7 @@
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "engine/iteration/phase_exchange.hpp"
 #include "engine/learning/stage_speeds.hpp"
 #include "engine/profiling/profile_check.hpp"
 
@@ -34,6 +35,15 @@ std::string times_text(double times) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " times";
 }
 
+/// Whether others can do some of what a node does: a layer that it works on has replicas.
+bool others_help(const ParallelPlan& plan, NodeId node) {
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    if (plan.node_of(StageId{s}) == node &&
+        engine::replicas_of(plan, plan.at(plan.stages[s].replica).group).size() > 1)
+      return true;
+  return false;
+}
+
 void tell(SupervisorSelf self, const SpeedChange& change, const std::string& why) {
   auto& state = self->state;
   observe::RunEvent event;
@@ -41,38 +51,65 @@ void tell(SupervisorSelf self, const SpeedChange& change, const std::string& why
   event.step = state.job.loop.progress().step + 1;
   event.generation = state.job.members.generation();
   event.kind = "slow";
+  if (!change.is_slow) event.kind = "fast-again";
   event.nodes = {change.node};
   event.why = why;
   event.tolerance_left = state.job.members.losses_borne();
   self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(event));
 }
 
+void fast_again(SupervisorSelf self, const SpeedChange& change) {
+  auto& state = self->state;
+  self->send(state.actors.scheduler, speed_atom::value, change.node, 1.0);
+  const std::string why = "it is as fast as it was again";
+  const bool has_help = others_help(state.configuration.plan, change.node);
+  state.resources->logger.info(describe(state.job.members, change.node) + ": " + why +
+                               (has_help ? ", and gets as many samples as before" : ""));
+  tell(self, change, why);
+}
+
+void slowed_down(SupervisorSelf self, const SpeedChange& change) {
+  auto& state = self->state;
+  auto& logger = state.resources->logger;
+  const std::string node = describe(state.job.members, change.node);
+  const bool drains = state.resources->setup.job.recovery.drain_slow;
+  const bool has_help = others_help(state.configuration.plan, change.node);
+  const std::string why =
+      "it takes " + times_text(change.times) +
+      " as long for the same work as it did, and other nodes do not" +
+      (has_help && !drains ? "; it gets fewer samples until it is as fast again" : "");
+  logger.warning(node + " has slowed down: " + why +
+                 (drains ? ""
+                         : "; look at its load and clocks; `troupe ctl RUN drain " +
+                               std::to_string(change.node.value) +
+                               "` takes it out, recovery.drain_slow = true does so by itself"));
+  tell(self, change, why);
+  if (!drains) return;
+  if (auto leaves = drain(self, change.node, why, false); !leaves.ok())
+    logger.warning("it stays in the job: " + leaves.error().message);
+}
+
 }  // namespace
 
 void watch_speeds(SupervisorSelf self, const StepRecord& record) {
   auto& state = self->state;
-  auto& logger = state.resources->logger;
   const ParallelPlan& plan = state.configuration.plan;
   for (const SpeedChange& change :
-       state.slow_nodes.note(state.job.members.generation(), paces_of(plan, record))) {
-    const std::string node = describe(state.job.members, change.node);
-    if (!change.is_slow) {
-      logger.info(node + " is as fast as it was again");
-      continue;
-    }
-    const std::string why = "it takes " + times_text(change.times) +
-                            " as long for the same work as it did, and other nodes do not";
-    const bool drains = state.resources->setup.job.recovery.drain_slow;
-    logger.warning(node + " has slowed down: " + why +
-                   (drains ? ""
-                           : "; look at its load and clocks; `troupe ctl RUN drain " +
-                                 std::to_string(change.node.value) +
-                                 "` takes it out, recovery.drain_slow = true does so by itself"));
-    tell(self, change, why);
-    if (!drains) continue;
-    if (auto leaves = drain(self, change.node, why, false); !leaves.ok())
-      logger.warning("it stays in the job: " + leaves.error().message);
-  }
+       state.slow_nodes.note(state.job.members.generation(), paces_of(plan, record)))
+    if (change.is_slow)
+      slowed_down(self, change);
+    else
+      fast_again(self, change);
+  // As it is by now, which may be slower yet than when it was named.
+  for (const auto& [node, times] : state.slow_nodes.slow())
+    self->send(state.actors.scheduler, speed_atom::value, node, times);
+}
+
+void forget_speed(SupervisorSelf self, NodeId node) {
+  auto& state = self->state;
+  if (state.slow_nodes.slow().contains(node))
+    self->send(state.actors.scheduler, speed_atom::value, node, 1.0);
+  state.slow_nodes.forget(node);
 }
 
 }  // namespace troupe::actors

@@ -8,7 +8,11 @@
 namespace troupe::actors {
 
 /// Looks at what the nodes took for a finished step. One that has long been under half its usual
-/// speed is named, in the log and in events.jsonl, and with `recovery.drain_slow` leaves.
+/// speed is named, in the log and in events.jsonl, and with `recovery.drain_slow` leaves. While it
+/// is slow the scheduler hears after each step how slow, and then that it is as fast as it was.
 void watch_speeds(SupervisorSelf self, const StepRecord& record);
+
+/// A node has left the job: who comes in its place is as fast as any other.
+void forget_speed(SupervisorSelf self, NodeId node);
 
 }  // namespace troupe::actors

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -17,13 +18,15 @@
 namespace troupe::engine {
 
 /// A test hook: computing a part with this many rows of a module takes `factor` times as long. With
-/// `per_sample`: a sample's share of the rows does, where the sample has this many.
+/// `per_sample`: a sample's share of the rows does, where the sample has this many. In these steps.
 struct SlowRows {
   ModuleId module;
   TokenCount min_rows = 0;
   TokenCount max_rows = 0;  ///< Included.
   double factor = 1;        ///< >= 1.
   bool per_sample = false;
+  std::int64_t from_step = 1;
+  std::int64_t to_step = 0;  ///< Included; 0: to the end.
 };
 
 struct ExecutorOptions {

@@ -188,7 +188,9 @@ void Executor::slow_down(const Action& action, std::int64_t begin_ns) const {
   const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
   double factor = 1;
   for (const SlowRows& slow : options_.slow_rows)
-    factor = std::max(factor, slowness(slow, plan_.at(action.stage), part));
+    if (iteration_->step >= slow.from_step &&
+        (slow.to_step == 0 || iteration_->step <= slow.to_step))
+      factor = std::max(factor, slowness(slow, plan_.at(action.stage), part));
   const auto took_ns = static_cast<double>(observe::thread_cpu_ns() - begin_ns);
   std::this_thread::sleep_for(std::chrono::duration<double, std::nano>((factor - 1) * took_ns));
 }

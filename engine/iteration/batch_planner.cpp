@@ -176,7 +176,8 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
   std::map<NodeId, BatchOrder> orders;
   if (predicted.ok()) {
     draft.predicted = std::move(predicted).value();
-    speeds_.note(shares_of(plan_, draft.predicted.prediction));
+    const Prediction& prediction = draft.predicted.prediction;
+    speeds_.note(shares_of(plan_, prediction), prediction.planned_stage_ms);
     orders = orders_of(draft);
   } else {
     draft.refusal = std::move(predicted).error();

@@ -176,6 +176,9 @@ class BatchPlanner {
   LearnedCosts learned() const { return microbatching_.learned(); }
   void restore(const LearnedCosts& learned) { microbatching_.restore(learned); }
 
+  /// As `Microbatching::take_times`: of batches that are not ordered yet.
+  void take_times(NodeTimes times) { microbatching_.take_times(std::move(times)); }
+
   /// As `Microbatching::learn`.
   void learn(const PlannedBatch& batch, std::span<const observe::TraceEvent> events,
              double step_ms) {

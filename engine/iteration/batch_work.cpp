@@ -37,19 +37,21 @@ double work_of(const std::vector<GridRun>& runs, std::size_t samples,
   return sum;
 }
 
-/// The layers of each device of a replica.
-using DeviceRuns = std::vector<std::vector<GridRun>>;
+/// The layers of each device of a replica, and how many times as long it takes for them.
+using DeviceRuns = std::vector<std::pair<std::vector<GridRun>, double>>;
 
-DeviceRuns runs_of(const ParallelPlan& plan, ReplicaId replica) {
+DeviceRuns runs_of(const ParallelPlan& plan, ReplicaId replica, const NodeTimes& times) {
   std::map<DeviceId, std::vector<GridRun>> runs;
   for (const StageId stage : plan.at(replica).stages)
     for (const LayerRun& run : plan.at(stage).runs)
       for (const DeviceId device : plan.at(stage).devices)
         runs[device].emplace_back(run, plan.at(stage).grid);
   DeviceRuns found;
-  for (auto& [device, own] : runs)
-    if (found.empty() || found.back() != own)  // Ranks of a grid have the same.
-      found.push_back(std::move(own));
+  for (auto& [device, own] : runs) {
+    std::pair work{std::move(own), times_of(times, plan.devices[device.index()].node)};
+    if (found.empty() || found.back() != work)  // Ranks of a grid have the same.
+      found.push_back(std::move(work));
+  }
   return found;
 }
 
@@ -69,7 +71,8 @@ std::vector<GridRun> runs_of(const ParallelPlan& plan, const ModuleGroup& group)
 double busiest_share(const DeviceRuns& runs, double weight, std::size_t samples,
                      const scheduler::SampleCosts* costs) {
   double busiest = 0;
-  for (const auto& own : runs) busiest = std::max(busiest, work_of(own, samples, costs));
+  for (const auto& [own, times] : runs)
+    busiest = std::max(busiest, times * work_of(own, samples, costs));
   return weight > 0 ? busiest / weight : 1;
 }
 
@@ -154,7 +157,7 @@ double inside_node_share(const scheduler::DeviceSpeeds& speeds) {
 
 std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
                                    const scheduler::SampleCosts* costs, double element_bytes,
-                                   double inside_node) {
+                                   double inside_node, const NodeTimes& times) {
   const std::size_t samples = units.whole();
   std::vector<PhaseWork> phases;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
@@ -179,7 +182,7 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& 
     const double weight = work_of(runs_of(plan, plan.module_groups[g]), asked, costs);
     std::map<DeviceRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
-      const auto [found, is_new] = known.try_emplace(runs_of(plan, replica), 1);
+      const auto [found, is_new] = known.try_emplace(runs_of(plan, replica, times), 1);
       if (is_new) found->second = busiest_share(found->first, weight, asked, costs);
       phase.shares.push_back(found->second);
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "balancer/loads/workload.hpp"
+#include "engine/iteration/node_times.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -35,6 +36,7 @@ struct BatchWork {
   scheduler::TaskCost profile_ms;             ///< Of tasks, not corrected.
   std::vector<PhaseWork> phases;              ///< Per module group, as the profile says.
   std::vector<SamplePiece> pieces = {};       ///< That parts may name behind the samples.
+  NodeTimes times = {};                       ///< Nodes that are slow: in `phases`, not in `costs`.
 };
 
 /// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of
@@ -50,9 +52,10 @@ double inside_node_share(const scheduler::DeviceSpeeds& speeds);
 
 /// What samples and their pieces take in each module group, by the profile (`costs`: of all units);
 /// where no costs are known (null) their rows. A sample with rows there takes something.
-/// `element_bytes`: of a number of the rows between stages. `inside_node`: of `PhaseWork`.
+/// `element_bytes`: of a number of the rows between stages. `inside_node`: of `PhaseWork`. A
+/// replica is as fast as its nodes are (`times`).
 std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& units,
                                    const scheduler::SampleCosts* costs, double element_bytes = 4,
-                                   double inside_node = 0);
+                                   double inside_node = 0, const NodeTimes& times = {});
 
 }  // namespace troupe::engine

@@ -7,6 +7,7 @@
 #include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/item_ranges.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
+#include "engine/iteration/pipeline_shares.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/planning_budget.hpp"
 #include "engine/iteration/simulated_trace.hpp"
@@ -53,9 +54,8 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& s
   const auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
   if (!weights.ok()) return weights.error();
   const auto dealt = [&](Exchange exchange) {
-    return deal_samples(
-        options_.dealing, weights_for(exchange, weights.value()),
-        exchange == Exchange::per_phase ? speeds.llm_ms_per_work() : speeds.ms_per_work());
+    return deal_samples(options_.dealing, weights_for(exchange, weights.value()),
+                        ms_per_work(speeds, exchange == Exchange::per_phase));
   };
   auto pipelines = dealt(tries(Exchange::off) ? Exchange::off : Exchange::per_phase);
   if (!pipelines.ok()) return std::move(pipelines).error();
@@ -64,6 +64,17 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& s
   auto by_phase = dealt(Exchange::per_phase);
   if (!by_phase.ok()) return std::move(by_phase).error();
   return batch.by_phase = std::move(by_phase).value(), batch;
+}
+
+std::vector<double> Microbatching::ms_per_work(const PipelineSpeeds& speeds, bool llm) const {
+  auto found = llm ? speeds.llm_ms_per_work() : speeds.ms_per_work();
+  const auto times = times_of_pipelines(plan_, speeds.stage_ms(), times_to_plan(), llm);
+  for (std::size_t p = 0; p < found.size(); ++p) found[p] *= times[p];
+  return found;
+}
+
+NodeTimes Microbatching::times_to_plan() const {
+  return correction_ && correction_->tracking() ? NodeTimes{} : times_;
 }
 
 bool Microbatching::tries(Exchange exchange) const {
@@ -83,6 +94,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
                                                    std::vector<SamplePiece> pieces) const {
   Work work;
   work.pieces = std::move(pieces);
+  work.times = times_to_plan();
   const SampleUnits units(batch.samples, work.pieces);
   auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
   if (!weights.ok()) return std::move(weights).error();
@@ -104,7 +116,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value(),
                             scheduler::bytes_per_element(costs_->options.dtype),
-                            inside_node_share(costs_->options.speeds));
+                            inside_node_share(costs_->options.speeds), work.times);
   if (!correction_) return work;
   const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);

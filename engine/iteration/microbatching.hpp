@@ -3,8 +3,9 @@
 // has, and what that will cost.
 //
 // Deterministic: the same samples, options, costs and measurements give the same plan in every
-// process; without `adaptive_correction` measurements change what is predicted alone. Single owner,
-// not thread-safe. The simulator that predicts runs the very plan that the engine will run.
+// process; without `adaptive_correction` measurements change what is predicted alone, but for nodes
+// that are said to be slow (`take_times`). Single owner, not thread-safe. The simulator that
+// predicts runs the very plan that the engine will run.
 
 #pragma once
 
@@ -14,12 +15,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "balancer/loads/workload.hpp"
 #include "balancer/microbatches/policies.hpp"
 #include "engine/iteration/amended_cut.hpp"
 #include "engine/iteration/batch_work.hpp"
+#include "engine/iteration/node_times.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/prediction.hpp"
@@ -79,7 +82,8 @@ class Microbatching {
   Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
                 std::shared_ptr<const PlanningCosts> costs);
 
-  /// Deals samples to pipelines (`deal_samples`), by the profile's work and the pipelines' speeds.
+  /// Deals samples to pipelines (`deal_samples`), by the profile's work and the pipelines' speeds,
+  /// those with slow nodes (`take_times`) as much slower as their busiest devices are then.
   /// Errors: as `scheduler::sample_workloads` and `deal_samples`.
   Result<DealtBatch> deal(DealtBatch batch, const PipelineSpeeds& speeds) const;
 
@@ -136,6 +140,10 @@ class Microbatching {
   void learn(const IterationPlan& iteration, const Prediction& prediction,
              std::span<const observe::TraceEvent> events, double step_ms);
 
+  /// From now on batches are dealt, to pipelines and to replicas, as nodes take `times` as long.
+  /// While corrections watch, which tell plans the same, it changes nothing.
+  void take_times(NodeTimes times) { times_ = std::move(times); }
+
   /// All that `learn` has taught, but for `LearnedCosts::profile`.
   LearnedCosts learned() const { return save_learned(plan_, speeds_, corrections()); }
   /// Goes on with what an earlier planner learned, on this layout or another one
@@ -157,6 +165,9 @@ class Microbatching {
     bool at_once = false;  ///< As `SpreadRules` has it.
   };
 
+  /// Of each pipeline, for a unit of work or of llm work, as its nodes are at present.
+  std::vector<double> ms_per_work(const PipelineSpeeds& speeds, bool llm) const;
+  NodeTimes times_to_plan() const;
   /// Whether plans are made that way.
   bool tries(Exchange exchange) const;
   Result<PredictedIteration> plan_by(const DealtBatch& batch, Exchange exchange) const;
@@ -231,6 +242,7 @@ class Microbatching {
   std::size_t llm_count_;      ///< Replicas.
   std::optional<CostCorrection> correction_;
   StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
+  NodeTimes times_;     ///< Of nodes that are slow.
 };
 
 }  // namespace troupe::engine

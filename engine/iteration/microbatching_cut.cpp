@@ -48,8 +48,10 @@ double forward_load(const ParallelPlan& plan, const BatchWork& work, ReplicaId r
       load += work.costs.task_ms
                   ? work.costs.task_ms(stage, part.samples, scheduler::TaskKind::forward)
                   : layers * static_cast<double>(part.samples.size());
-    for (const DeviceId device : plan.at(stage).devices)
-      busiest = std::max(busiest, loads[device] += load);
+    for (const DeviceId device : plan.at(stage).devices) {
+      const double times = times_of(work.times, plan.devices[device.index()].node);
+      busiest = std::max(busiest, loads[device] += times * load);
+    }
   }
   return busiest;
 }

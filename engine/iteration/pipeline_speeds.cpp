@@ -1,6 +1,7 @@
 #include "engine/iteration/pipeline_speeds.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "scheduler/iteration/distribute.hpp"
@@ -78,7 +79,8 @@ void PipelineSpeeds::add(const std::vector<Share>& shares, double Share::*work_m
       sums_[p].*part = kMemory * sums_[p].*part + shares[p].*part;
 }
 
-void PipelineSpeeds::note(const std::vector<Share>& shares) {
+void PipelineSpeeds::note(const std::vector<Share>& shares, std::vector<double> stage_ms) {
+  stage_ms_ = std::move(stage_ms);
   add(shares, &Share::work_ms, &Share::busy_ms);
   add(shares, &Share::llm_work_ms, &Share::llm_busy_ms);
 }

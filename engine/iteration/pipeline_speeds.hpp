@@ -1,7 +1,7 @@
 // Which samples of a batch each pipeline gets: by what they weigh, and by the speed that plans of
 // earlier batches predict for the pipeline: the speed of the profile, and with
 // `balancer.adaptive_correction` the measured one, since predictions follow it then. Later batches
-// weigh more.
+// weigh more. Nodes that are slow at present (node_times.hpp) come on top (pipeline_shares.hpp).
 //
 // Deterministic: the deal of a batch depends on the batches planned before it, so every run of a
 // job deals alike. Single owner, not thread-safe.
@@ -33,8 +33,11 @@ class PipelineSpeeds {
     return speeds(&Share::llm_work_ms, &Share::llm_busy_ms);
   }
 
-  /// Notes the next planned batch; of what a pipeline has none of it teaches nothing.
-  void note(const std::vector<Share>& shares);
+  /// Notes the next planned batch; of what a pipeline has none of it teaches nothing. `stage_ms`:
+  /// what its stages take, by what it was planned with.
+  void note(const std::vector<Share>& shares, std::vector<double> stage_ms = {});
+  /// Of the newest planned batch; empty: nothing is known yet.
+  const std::vector<double>& stage_ms() const { return stage_ms_; }
 
   /// What is known, weighted; empty: nothing yet.
   const std::vector<Share>& known() const { return sums_; }
@@ -48,6 +51,7 @@ class PipelineSpeeds {
 
   std::size_t pipelines_;
   std::vector<Share> sums_;
+  std::vector<double> stage_ms_;
 };
 
 /// Indices of the samples that each pipeline gets, ascending; every sample once.

@@ -173,6 +173,8 @@ void describe_slow_shape(V& v, S& x) {
   v.number("factor", x.factor, {1, 1000});
   v.flag("per_sample", x.per_sample);
   v.integer("node", x.node, {0, kSmallCount.max});
+  v.integer("from_step", x.from_step, {1, kCountMax});
+  v.integer("to_step", x.to_step, {0, kCountMax});
 }
 
 template <class V, class S>

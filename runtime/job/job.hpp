@@ -187,16 +187,16 @@ struct Observation {
 };
 
 /// One `[[debug.slow_shapes]]`: forwards and backwards of a module over this many rows take
-/// `factor` times as long, as a device with a bad kernel for these sizes would; on one node, as a
-/// slow machine would. With `per_sample` not a part's rows count but each sample's: its share of
-/// the rows takes so long, whatever stands beside it.
+/// `factor` times as long, as with a bad kernel for these sizes; on one node, as on a slow machine.
+/// With `per_sample` each sample's share of the rows counts by itself, not all rows of a part.
 struct SlowShape {
   std::string module;
   std::int64_t min_rows = 0;
   std::int64_t max_rows = 0;  ///< Included.
   double factor = 1;          ///< >= 1.
   bool per_sample = false;
-  std::optional<std::int32_t> node;  ///< None: on all nodes.
+  std::optional<std::int32_t> node;         ///< None: on all nodes.
+  std::int64_t from_step = 1, to_step = 0;  ///< The last one included; 0: to the end.
 
   friend bool operator==(const SlowShape&, const SlowShape&) = default;
 };

@@ -268,6 +268,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "Rows of each sample count, not those of all that runs "
      "together."},
     {"debug.slow_shapes[].node", "On this node alone.", "all nodes"},
+    {"debug.slow_shapes[].from_step", "From this step on."},
+    {"debug.slow_shapes[].to_step", "To this step, included.", "0: to the end"},
     {"debug.layouts",
      "Layouts that the job changes to by itself: from_step, and pipelines or replicas "
      "as in [parallel]."},

@@ -64,6 +64,7 @@ std::string words_of_kind(const std::string& kind) {
   if (kind == "joined") return "Joined";
   if (kind == "drained") return "Drained";
   if (kind == "slow") return "Slowed down";
+  if (kind == "fast-again") return "As fast as before";
   if (kind == "layout") return "Another layout";
   if (kind == "checkpoint") return "Checkpoint written";
   if (kind == "resumed") return "Resumed";

@@ -17,7 +17,7 @@ struct KindWords {
   std::string_view words;  ///< In the legend and the table.
   std::string_view look;   ///< Class of page.css.
 };
-constexpr std::array<KindWords, 8> kKinds{{
+constexpr std::array<KindWords, 9> kKinds{{
     {"checkpoint", "checkpoint", "m-checkpoint"},
     {"resumed", "resumed", "m-resumed"},
     {"layout", "another layout", "m-layout"},
@@ -26,6 +26,7 @@ constexpr std::array<KindWords, 8> kKinds{{
     {"drained", "node drained", "m-drained"},
     {"head-lost", "head lost", "m-lost"},
     {"slow", "node slow", "m-slow"},
+    {"fast-again", "node fast again", "m-fast-again"},
 }};
 
 const KindWords* find_kind(const std::string& kind) {

@@ -36,12 +36,15 @@ StepsByGeneration steps_of(const MetricsTable& metrics) {
   return found;
 }
 
+/// Checkpoints do not, nor what becomes of a node's speed; what has no kind follows from metrics.
+bool changes_layout(const std::string& kind) {
+  return !kind.empty() && kind != "checkpoint" && kind != "slow" && kind != "fast-again";
+}
+
 std::string why_of(const std::vector<ReportedEvent>& events, EpochNumber generation) {
   std::string why;
   for (const ReportedEvent& event : events)
-    // Checkpoints and slow nodes change no layout.
-    if (event.generation == generation && event.kind != "checkpoint" && event.kind != "slow" &&
-        !event.kind.empty())
+    if (event.generation == generation && changes_layout(event.kind))
       why += (why.empty() ? "" : " ") + event.words;
   return why;
 }

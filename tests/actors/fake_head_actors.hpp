@@ -20,8 +20,9 @@ struct SchedulerSeen {
   std::vector<Configuration> begins;
   std::vector<std::int64_t> next;  ///< First batch of each of them.
   int asked = 0;
-  int told = 0;           ///< What steps took.
-  int asked_layouts = 0;  ///< Before the begin of each.
+  int told = 0;                    ///< What steps took.
+  int asked_layouts = 0;           ///< Before the begin of each.
+  std::map<NodeId, double> times;  ///< As nodes take them for the same work, said last.
 };
 
 inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer self,
@@ -35,6 +36,7 @@ inline SchedulerActor::behavior_type fake_scheduler(SchedulerActor::pointer self
       [seen](layout_atom) { ++seen->asked_layouts; },
       [seen](next_atom) { ++seen->asked; },
       [](const engine::BatchReport&) {},
+      [seen](speed_atom, NodeId node, double times) { seen->times[node] = times; },
       [seen](const PlannedBatchPtr&, const StepRecordPtr&) { ++seen->told; },
       [self, seen](save_atom, std::int64_t number) {
         if (seen->is_planning) return;

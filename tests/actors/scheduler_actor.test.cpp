@@ -254,6 +254,25 @@ TEST_CASE("planning begins with the first batch that is not trained yet", "[acto
   CHECK(fixture.told.batches[0]->iteration.step == 8);
 }
 
+TEST_CASE("batches that are ordered once a node is told to be slow are dealt by that", "[actors]") {
+  Fixture fixture;
+  fixture.begin(1);
+  fixture.ask();
+  // The llm of pipeline 1 begins on node 2 and ends on node 3: 3 of 6 samples by count.
+  CHECK(fixture.decodes(3)[0].samples.size() == 3);
+  for (const std::size_t node : {2u, 3u})
+    caf::anon_send(fixture.actor, speed_atom::value, NodeId{node}, 5.0);
+  fixture.system.run();
+  fixture.ask();
+  REQUIRE((fixture.ordered(3) == Batches{0, 1, 2, 3}));
+  CHECK(fixture.decodes(3)[2].samples.size() == 3);  // Ordered before.
+  CHECK(fixture.decodes(3)[3].samples.size() == 1);
+  // Who plans the next layout knows it too.
+  fixture.begin(2);
+  fixture.ask();
+  CHECK(fixture.decodes(3)[4].samples.size() == 1);
+}
+
 TEST_CASE("what was learned is said to a save, and taken up by the planners that follow",
           "[actors]") {
   const auto say = [](Fixture& fixture, std::int64_t save) {

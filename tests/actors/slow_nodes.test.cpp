@@ -84,6 +84,40 @@ TEST_CASE("another layout begins anew, a node alone is not compared", "[actors]"
   for (int step = 0; step < 50; ++step) CHECK(alone.note(1, silent).empty());
 }
 
+TEST_CASE("how slow a node is follows its newest steps", "[actors]") {
+  SlowNodes nodes;
+  CHECK(note(nodes, 30, {1, 1, 1, 1}).empty());
+  CHECK(nodes.slow().empty());
+  note(nodes, 20, {1, 1, 3, 1});
+  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 3}}));
+  CHECK(note(nodes, 20, {1, 1, 6, 1}).empty());  // It is named already.
+  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 6}}));
+  note(nodes, 12, {1, 1, 0.9, 1});  // Not long enough to be as fast as it was.
+  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 1}}));
+  note(nodes, 20, {1, 1, 1, 1});
+  CHECK(nodes.slow().empty());
+}
+
+TEST_CASE("who is slow stays so in another layout, until it is as fast as it was", "[actors]") {
+  SlowNodes nodes;
+  note(nodes, 30, {1, 1, 1, 1});
+  note(nodes, 20, {1, 1, 4, 1});
+  CHECK(note(nodes, 30, {1, 1, 4, 1}, 2).empty());
+  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 4}}));
+  CHECK(note(nodes, 5, {1, 1, 1, 1}, 3).empty());  // Of these alone nothing follows.
+  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 4}}));
+  CHECK((note(nodes, 20, {1, 1, 1, 1}, 3) == std::vector<SpeedChange>{{NodeId{2}, 1, false}}));
+}
+
+TEST_CASE("who comes in the place of a slow node is as fast as any", "[actors]") {
+  SlowNodes nodes;
+  note(nodes, 30, {1, 1, 1, 1});
+  note(nodes, 20, {1, 1, 4, 1});
+  nodes.forget(NodeId{2});
+  CHECK(nodes.slow().empty());
+  CHECK(note(nodes, 30, {1, 1, 4, 1}).empty());  // What is usual of it is seen anew.
+}
+
 TEST_CASE("noise names nobody, and hides nobody who is three times as slow", "[actors][property]") {
   for (unsigned seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);

@@ -326,6 +326,11 @@ TEST_CASE("slow rows change times and nothing else", "[engine]") {
   const auto [each, each_ns] = train({{ModuleId{2}, 0, 1000, 50, true}});
   CHECK(equal(plain, each));
   CHECK(each_ns > 5 * plain_ns);
+  // This is step 1.
+  const auto [later, later_ns] = train({{ModuleId{2}, 0, 1000, 50, false, 2}});
+  const auto [now, now_ns] = train({{ModuleId{2}, 0, 1000, 50, false, 1, 1}});
+  CHECK((equal(plain, later) && equal(plain, now)));
+  CHECK(now_ns > 3 * later_ns);
 }
 
 /// Moves a group's parameters at all of its holders by `distance` along `direction`.

@@ -75,6 +75,8 @@ AT_A_TIME = 2
 SHORT = 3
 SHORT_DEFERRING = 8  # Whether a batch is worth a deferral depends on measured costs: not every one is.
 DEALING_STEPS = 6
+# What is usual is known after 20 steps, a node slow after 16, its share three later; it is fast again after 15 that are.
+WHILE_SLOW, WHILE_STEPS = (22, 52), 80
 SLOW_STEPS = 20  # A correction waits for two measurements of a shape; on a crowded machine shares moved as late as the twelfth step.
 TWICE = ["fp32", "auto/zero-bubble/projectors"]
 ALONE_TOO = ["standby-one-pipeline", "standby-bf16", "standby-1-2-frozen", "tree-standby"]  # Devices without a stage would be refused.
@@ -204,7 +206,7 @@ FAMILIES = {
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
 ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
-          "zero-bubble", "index", "slow-shapes", "slow-node", "dealing", "damaged", *COVERING]
+          "zero-bubble", "index", "slow-shapes", "slow-node", "slow-for-a-while", "dealing", "damaged", *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}
@@ -412,6 +414,31 @@ def run_slow_node(bench):
     return line
 
 
+def run_slow_for_a_while(bench):
+    """A node that slows down gets fewer samples until it is as fast again, in any job; parameters are the reference's."""
+    first, last = WHILE_SLOW
+    slow = f'debug.slow_shapes=[{{module="llm",max_rows=100000,factor=12,node=3,from_step={first},to_step={last}}}]'
+    case = Case(bench, "slow-for-a-while", ["train.dtype=fp64", "data.prefetch=2", slow], "all", WHILE_STEPS)
+    case.measure_layers()
+    run = case.train("slow")
+    told = [event["kind"] for event in read_lines(run / "events.jsonl") if event["nodes"] == [3]]
+    if told != ["slow", "fast-again"]:
+        raise Failure(f"events of node 3: {told}")
+    log = (run / "train.log").read_text(encoding="utf-8")
+    if "it gets fewer samples until it is as fast again" not in log or "gets as many samples as before" not in log:
+        raise Failure("the log does not say what becomes of its samples")
+    # Dealt by work, so that numbers of samples say less than their rows.
+    rows = rows_by_llm(run, bench.data.samples)
+    shares = [sum(step[1] for step in steps) / sum(sum(step) for step in steps)
+              for steps in (rows[5:first - 1], rows[last - 9:last], rows[-8:])]
+    line = "the slow node's pipeline has " + ", ".join(f"{share:.2f}" for share in shares) + " of the rows before, meanwhile and then"
+    if shares[1] > 0.6 * shares[0] or shares[2] < 0.8 * shares[0]:
+        raise Failure(line)
+    same_bits(run, case.train("replayed", "--reference", "--microbatches", str(run)), "against its own recorded plans")
+    check_against_oracle(case, run)
+    return line
+
+
 def run_dealing(bench):
     """By work, pipelines that are alike get much the same, which by count they do not; both give the reference's parameters."""
     uneven = {}
@@ -481,7 +508,7 @@ def run_nccl_own_order(bench):
 
 
 ALONE = {"zero-bubble": run_zero_bubble, "index": run_index, "slow-shapes": run_slow_shapes, "slow-node": run_slow_node,
-         "dealing": run_dealing, "damaged": run_damaged, "nccl-own-order": run_nccl_own_order}
+         "slow-for-a-while": run_slow_for_a_while, "dealing": run_dealing, "damaged": run_damaged, "nccl-own-order": run_nccl_own_order}
 
 
 def check_against_oracle(case, pipelined):

@@ -225,7 +225,8 @@ TEST_CASE("resolved.toml reads back as the same job", "[job][property]") {
       std::vector<std::string>{"job.run_dir=a \"b\\\\c", "modules.vision.freeze=true",
                                "modules.llm.attention=modality"},
       std::vector<std::string>{
-          "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0}]",
+          "debug.slow_shapes=[{module=\"llm\",max_rows=64,factor=2.5,per_sample=true,node=0,"
+          "from_step=3,to_step=9}]",
           "cluster.device_memory_gib=1.5", "cluster.device_tflops=0.05",
           "observe.metrics_listen=9400", "scheduler.max_in_flight=3", "scheduler.boundary=leader",
           "balancer.evaluations=7", "balancer.adaptive_correction=true", "balancer.dealing=count",
