@@ -49,6 +49,8 @@ void write_run(const std::filesystem::path& folder) {
   write(folder / "metrics.jsonl", metrics);
   write(folder / "events.jsonl",
         "{\"step\":3,\"generation\":2,\"kind\":\"checkpoint\",\"nodes\":[]}\n"
+        "{\"step\":3,\"generation\":2,\"kind\":\"slow\",\"nodes\":[2],\"why\":\"it is\"}\n"
+        "{\"step\":3,\"generation\":2,\"kind\":\"fast-again\",\"nodes\":[2],\"why\":\"it is\"}\n"
         "{\"step\":4,\"generation\":3,\"kind\":\"lost\",\"nodes\":[2],\"why\":\"it was killed\"}\n"
         "{\"step\":4,\"generation\":3,\"kind\":\"joined\",\"nodes\":[1],\"why\":\"it came\"}\n");
   write(folder / "plan-1.json", plan_json(testing::example_plan(), 1));
@@ -84,7 +86,7 @@ TEST_CASE("a run's layouts have their steps, holders and reasons", "[observe]") 
   CHECK(first.why.empty());
   CHECK((second.generation == 2 && second.first_step == 3 && second.last_step == 3));
   CHECK(second.words.empty());  // plan-2.json is not there.
-  CHECK(second.why.empty());    // A checkpoint brings no layout.
+  CHECK(second.why.empty());    // A checkpoint brings no layout, nor does a slow node.
   CHECK((third.generation == 3 && third.first_step == 4 && third.last_step == 6));
   CHECK(third.words == "1 pipeline of 3 stages");
   CHECK(third.holders == holders_of(without_node_2()));
