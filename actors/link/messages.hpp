@@ -26,10 +26,12 @@ struct NodeReady {
   engine::DataIdentity data;
   std::vector<engine::PluginIdentity> plugins = {};  ///< That its process has loaded.
   std::vector<std::string> stage_kinds = {};         ///< That it knows: `engine::make_stage`.
+  /// Bytes of each of its devices, had it the machine to itself; 0: as the head's own nodes.
+  std::int64_t device_memory = 0;
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address, x.data, x.plugins, x.stage_kinds);
+    return f(x.node, x.address, x.data, x.plugins, x.stage_kinds, x.device_memory);
   }
 };
 

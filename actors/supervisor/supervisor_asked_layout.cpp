@@ -81,7 +81,7 @@ Result<scheduler::Relayout> plan_on_these_nodes(const SupervisorState& state,
                                                 const HandLayout& layout) {
   if (auto there = check_nodes(state, layout); !there.ok()) return std::move(there).error();
   return engine::plan_asked_layout(state.resources->setup, layout, state.configuration.plan,
-                                   state.job.members.staying());
+                                   state.job.members.staying(), rooms_of(state));
 }
 
 /// Whether the job can change to it and train. While another layout comes up nobody knows yet where

@@ -10,7 +10,6 @@
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
-#include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "scheduler/recovery/next_layout.hpp"
@@ -66,7 +65,7 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
   if (!change.ok()) return change;
   const job::Job& job = state.resources->setup.job;
   // With its gradients, once it is up.
-  auto fits = engine::check_state_memory(job, plan, engine::memory_at_hand(job.cluster));
+  auto fits = engine::check_state_memory(job, plan, rooms_of(state));
   if (fits.ok())
     fits = fits_beside(state, scheduler::arriving_bytes(change.value().moves, job.train.dtype));
   if (!fits.ok()) return std::move(fits).error();
@@ -141,8 +140,12 @@ void begin_job(Self self) {
   while (change_is_due(state)) plan = &state.resources->later[state.changes++];
   if (const std::string remark = observe::sum_words(*plan); !remark.empty())
     state.resources->logger.info(remark);
+  const engine::DeviceRooms rooms = rooms_of(state);
   if (nodes.size() < state.job.members.size()) {
     begin_with_few(self, *plan);
+  } else if (auto fits = engine::check_state_memory(state.resources->setup.job, *plan, rooms);
+             !rooms.own.empty() && !fits.ok()) {
+    return fail(self, fits.error());  // Chosen before these nodes said what they have.
   } else {
     auto change = plan_change(state, *plan, state.job.members.placed());
     if (!change.ok()) return fail(self, change.error());

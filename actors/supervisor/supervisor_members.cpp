@@ -16,6 +16,7 @@
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
 #include "runtime/vocabulary/first_line.hpp"
+#include "scheduler/layout/layout_request.hpp"
 
 namespace troupe::actors {
 
@@ -67,6 +68,14 @@ Status take_note_of(Self self, const NodeReady& ready) {
   auto& state = self->state;
   if (auto same = same_work(state, ready); !same.ok()) return same;
   return connect_to(*state.resources->transport, ready);
+}
+
+/// What it has said of its machine, where it has.
+void tell_of_means(const SupervisorState& state, const NodeReady& ready) {
+  if (ready.device_memory == 0) return;
+  state.resources->logger.info(describe(state.job.members, ready.node) + " has " +
+                               scheduler::byte_text(static_cast<double>(ready.device_memory)) +
+                               " for each of its devices, were it alone on its machine");
 }
 
 /// It has a place, but not what the job needs: its process says so as it says what is wrong with
@@ -151,6 +160,7 @@ void node_ready(Self self, const NodeReady& ready) {
   kept.plugins = {};
   kept.stage_kinds = {};
   state.resources->logger.info(describe(state.job.members, ready.node) + " joined");
+  tell_of_means(state, ready);
   if (state.job.phase() != Phase::joining) return;
   if (auto same = same_work(state, ready); !same.ok()) {
     send_away(self, ready.node, same.error());  // The others hear one line of it.

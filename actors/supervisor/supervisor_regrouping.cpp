@@ -17,7 +17,6 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/setup/source_nodes.hpp"
-#include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/joined.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -146,10 +145,27 @@ Status check_holders(const SupervisorState& state, const StatePlacement& left) {
                "parallel", "give each module replicas on several nodes"};
 }
 
+engine::DeviceRooms rooms_of(const SupervisorState& state) {
+  const job::Cluster& cluster = state.resources->setup.job.cluster;
+  const Membership& members = state.job.members;
+  engine::DeviceRooms rooms{engine::memory_at_hand(cluster)};
+  if (cluster.device_memory_gib > 0) return rooms;
+  std::map<std::string, std::int64_t> on_host;
+  for (std::size_t i = 0; i < members.size(); ++i)
+    if (members.is_there(NodeId{i})) ++on_host[members[NodeId{i}].host];
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::int64_t bytes = state.links[i].ready.device_memory;
+    if (!members.is_there(NodeId{i}) || bytes == 0) continue;
+    // Which GPUs a node sees is for who starts it to say.
+    const std::int64_t sharers = cluster.device == "cuda" ? 1 : on_host.at(members[NodeId{i}].host);
+    rooms.own[NodeId{i}] = Bytes{bytes / sharers};
+  }
+  return rooms;
+}
+
 Status fits_beside(const SupervisorState& state, const std::map<DeviceSlot, Bytes>& arriving) {
-  const job::Job& job = state.resources->setup.job;
-  return engine::check_state_memory(job, state.configuration.plan,
-                                    engine::memory_at_hand(job.cluster), arriving);
+  return engine::check_state_memory(state.resources->setup.job, state.configuration.plan,
+                                    rooms_of(state), arriving);
 }
 
 void need_templates(SupervisorState& state) {
@@ -167,12 +183,13 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
   const engine::JobSetup& setup = state.resources->setup;
   const job::Cluster& cluster = setup.job.cluster;
   const scheduler::TemplateSet none{};
+  const engine::DeviceRooms rooms = rooms_of(state);
   scheduler::ChangingJob changing{trained_layout(state),
                                   {cluster.nodes, cluster.devices_per_node},
                                   state.templates ? *state.templates : none,
                                   setup.parameters,
                                   setup.job.train.global_batch_size,
-                                  engine::tolerance_of(setup.job),
+                                  engine::tolerance_of(setup.job, rooms),
                                   cluster.spares,
                                   state.configuration.plan.nodes(),
                                   regrouping.left,
@@ -180,7 +197,7 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
                                   state.step_ms_before,
                                   state.quiet_ms};
   changing.fits = [&](const ParallelPlan& plan) {
-    return engine::check_state_memory(setup.job, plan, engine::memory_at_hand(cluster));
+    return engine::check_state_memory(setup.job, plan, rooms);
   };
   changing.fits_beside = [&](const std::map<DeviceSlot, Bytes>& arriving) {
     return fits_beside(state, arriving);

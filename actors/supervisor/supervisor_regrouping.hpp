@@ -10,6 +10,7 @@
 
 #include "actors/supervisor/layout_change.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
+#include "engine/state/state_memory.hpp"
 #include "runtime/observe/step_metrics.hpp"
 #include "runtime/vocabulary/model_state.hpp"
 
@@ -33,6 +34,10 @@ void need_templates(SupervisorState& state);
 ///   into their memory.
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping);
+
+/// Memory of each device of the nodes that are there, as who somebody started has said it: nodes on
+/// one machine share what it has. Else, and where the job says it, as on the head's machine.
+engine::DeviceRooms rooms_of(const SupervisorState& state);
 
 /// Room for what comes to each device, beside the present layout. Errors: as
 /// `engine::check_state_memory`.

@@ -8,7 +8,6 @@
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
-#include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
 #include "scheduler/recovery/warm_up.hpp"
 
@@ -41,7 +40,7 @@ bool has_room(const SupervisorState& state, const Regrouping& wanted) {
   const Bytes all{std::numeric_limits<std::int64_t>::max()};
   const auto warm = scheduler::next_warm_up(
       {trained_layout(state), state.configuration.plan, wanted.plan, job.train.dtype, all});
-  return engine::check_state_memory(job, warm.plan, engine::memory_at_hand(job.cluster)).ok();
+  return engine::check_state_memory(job, warm.plan, rooms_of(state)).ok();
 }
 
 }  // namespace

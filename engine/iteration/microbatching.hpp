@@ -15,14 +15,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "balancer/loads/workload.hpp"
 #include "balancer/microbatches/policies.hpp"
 #include "engine/iteration/amended_cut.hpp"
 #include "engine/iteration/batch_work.hpp"
-#include "engine/iteration/node_times.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/prediction.hpp"
@@ -140,8 +138,8 @@ class Microbatching {
   void learn(const IterationPlan& iteration, const Prediction& prediction,
              std::span<const observe::TraceEvent> events, double step_ms);
 
-  /// From now on batches are dealt, to pipelines and to replicas, as nodes take `times` as long.
-  /// While corrections watch, which tell plans the same, it changes nothing.
+  /// From now on batches are dealt, to pipelines and replicas, as nodes take `times` as long; but
+  /// while corrections watch, which tell plans the same.
   void take_times(NodeTimes times) { times_ = std::move(times); }
 
   /// All that `learn` has taught, but for `LearnedCosts::profile`.

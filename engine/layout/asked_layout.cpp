@@ -8,9 +8,7 @@
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/plan_guard.hpp"
 #include "engine/layout/choose_layout.hpp"
-#include "engine/profiling/nominal_profile.hpp"
 #include "engine/setup/source_nodes.hpp"
-#include "engine/state/state_memory.hpp"
 #include "scheduler/iteration/deliveries.hpp"
 
 namespace troupe::engine {
@@ -32,7 +30,8 @@ std::pair<std::set<NodeId>, std::set<NodeId>> without_spares(const HandLayout& l
 
 Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandLayout& layout,
                                               const ParallelPlan& present,
-                                              const std::set<NodeId>& nodes) {
+                                              const std::set<NodeId>& nodes,
+                                              const DeviceRooms& rooms) {
   const job::Job& job = setup.job;
   const scheduler::TemplateSet none;
   const auto [workers, spares] = without_spares(layout, nodes, job.cluster.spares);
@@ -40,7 +39,7 @@ Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandL
                                            {job.cluster.nodes, job.cluster.devices_per_node},
                                            none,
                                            job.train.global_batch_size,
-                                           tolerance_of(job),
+                                           tolerance_of(job, rooms),
                                            workers,
                                            spares},
                                           layout);
@@ -50,7 +49,7 @@ Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandL
                       std::inserter(made.value().idle, made.value().idle.end()));
   if (auto runs = check_executable(made.value().plan); !runs.ok()) return runs.error();
   if (auto seen = check_sources(job, made.value().plan.nodes()); !seen.ok()) return seen.error();
-  auto fits = check_state_memory(job, made.value().plan, memory_at_hand(job.cluster));
+  auto fits = check_state_memory(job, made.value().plan, rooms);
   if (!fits.ok()) return std::move(fits).error();
   return made;
 }

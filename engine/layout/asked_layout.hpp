@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/setup/job_setup.hpp"
+#include "engine/state/state_memory.hpp"
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -18,12 +19,13 @@ namespace troupe::engine {
 
 /// The plan that `layout` makes on these nodes, with as many standby holders as the job's tolerance
 /// asks for or these nodes allow; those of the present plan stay where they are still of use.
-/// REQUIRES: `layout` names no other node.
+/// `rooms`: what devices have. REQUIRES: `layout` names no other node.
 ///
 /// Errors: as `scheduler::place_by_hand`; infeasible: as `check_state_memory`.
 Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandLayout& layout,
                                               const ParallelPlan& present,
-                                              const std::set<NodeId>& nodes);
+                                              const std::set<NodeId>& nodes,
+                                              const DeviceRooms& rooms);
 
 /// Plans one step of these samples, cut in order, as training on `plan` would, and proves it sound.
 /// REQUIRES: samples.

@@ -85,9 +85,18 @@ scheduler::IdleDevices idle_of(const job::Job& job) {
 }
 
 scheduler::Tolerance tolerance_of(const job::Job& job) {
-  const auto memory = static_cast<double>(memory_at_hand(job.cluster).count());
-  return {job.cluster.fault_tolerance, job.train.dtype, job.cluster.spares,
-          Bytes{static_cast<std::int64_t>(scheduler::kSpareShare * memory)}};
+  return tolerance_of(job, DeviceRooms{memory_at_hand(job.cluster)});
+}
+
+scheduler::Tolerance tolerance_of(const job::Job& job, const DeviceRooms& rooms) {
+  const auto kept_of = [](Bytes memory) {
+    return Bytes{
+        static_cast<std::int64_t>(scheduler::kSpareShare * static_cast<double>(memory.count()))};
+  };
+  scheduler::Tolerance tolerance{job.cluster.fault_tolerance, job.train.dtype, job.cluster.spares,
+                                 kept_of(rooms.usual)};
+  for (const auto& [node, memory] : rooms.own) tolerance.own_spare_rooms[node] = kept_of(memory);
+  return tolerance;
 }
 
 Result<std::vector<ParallelPlan>> later_layouts(const JobSetup& setup) {

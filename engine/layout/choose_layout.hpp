@@ -11,6 +11,7 @@
 #include "engine/iteration/microbatching.hpp"
 #include "engine/layout/simulated_training.hpp"
 #include "engine/setup/job_setup.hpp"
+#include "engine/state/state_memory.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/layout/auto_layout.hpp"
@@ -91,6 +92,8 @@ scheduler::IdleDevices idle_of(const job::Job& job);
 /// How many nodes any layout of the job may lose and still have a holder of everything, and what
 /// spare nodes may keep of it.
 scheduler::Tolerance tolerance_of(const job::Job& job);
+/// The same where nodes have said what memory they have.
+scheduler::Tolerance tolerance_of(const job::Job& job, const DeviceRooms& rooms);
 
 /// The layouts that the job changes to while it runs (`debug.layouts`), in order.
 /// Errors: as `scheduler::place_by_hand`, with `where` a key below `debug.layouts`.

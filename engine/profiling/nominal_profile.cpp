@@ -40,6 +40,11 @@ Bytes memory_at_hand(const job::Cluster& cluster) {
   return Bytes{static_cast<std::int64_t>(bytes)};
 }
 
+Bytes memory_of_lone_node(job::Cluster cluster) {
+  cluster.local_nodes = 1;
+  return memory_at_hand(cluster);
+}
+
 scheduler::DeviceSpec nominal_cpu(const job::Cluster& cluster) {
   return {"cpu", 0.05, 0.1, 0.05, 12, memory_at_hand(cluster), 5};
 }

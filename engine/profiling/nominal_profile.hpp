@@ -19,6 +19,9 @@ scheduler::DeviceSpec nominal_cpu(const job::Cluster& cluster);
 /// Memory of one device of the job on this machine: `cluster.device_memory_gib`, or its share.
 Bytes memory_at_hand(const job::Cluster& cluster);
 
+/// The same of a node that has this machine to itself.
+Bytes memory_of_lone_node(job::Cluster cluster);
+
 /// Degrees that computed profiles have where stages may span devices: tp x cp up to 8.
 std::vector<scheduler::Parallelism> planned_degrees();
 

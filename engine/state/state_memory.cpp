@@ -19,7 +19,7 @@ namespace {
 /// Devices that draw from one memory, and what they keep there.
 struct Pool {
   std::string name;
-  double devices = 0;
+  double room_bytes = 0;
   double state_bytes = 0;
   double copy_bytes = 0;  ///< For a checkpoint.
 };
@@ -72,6 +72,11 @@ std::map<DeviceSlot, Bytes> checkpoint_copies(const job::Job& job, const Paralle
 
 Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory,
                           const std::map<DeviceSlot, Bytes>& beside) {
+  return check_state_memory(job, plan, DeviceRooms{memory}, beside);
+}
+
+Status check_state_memory(const job::Job& job, const ParallelPlan& plan, const DeviceRooms& rooms,
+                          const std::map<DeviceSlot, Bytes>& beside) {
   scheduler::PredictionOptions options;
   options.dtype = job.train.dtype;
   // Also those that a layout does without: their share of a machine's memory is free.
@@ -84,7 +89,7 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
     const auto [place, name] = pool_of(job.cluster, device);
     auto& pool = pools[place];
     pool.name = name;
-    pool.devices += 1;
+    pool.room_bytes += static_cast<double>(rooms.of(device.node).count());
     if (const auto more = beside.find(device); more != beside.end())
       pool.state_bytes += static_cast<double>(more->second.count());
   }
@@ -103,10 +108,9 @@ Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes m
   for (std::size_t d = 0; d < plan.devices.size(); ++d)
     pools[pool_of(job.cluster, plan.devices[d]).first].state_bytes +=
         host[d].largest_bytes + (is_host ? host[d].bytes + host[d].parameters : 0);
-  for (const auto& [place, pool] : pools) {
-    const double room = pool.devices * static_cast<double>(memory.count());
-    if (pool.state_bytes + pool.copy_bytes > room) return too_large(job, plan, pool, room);
-  }
+  for (const auto& [place, pool] : pools)
+    if (pool.state_bytes + pool.copy_bytes > pool.room_bytes)
+      return too_large(job, plan, pool, pool.room_bytes);
   return Done{};
 }
 

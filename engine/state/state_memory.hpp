@@ -24,4 +24,19 @@ std::map<DeviceSlot, Bytes> checkpoint_copies(const job::Job& job, const Paralle
 Status check_state_memory(const job::Job& job, const ParallelPlan& plan, Bytes memory,
                           const std::map<DeviceSlot, Bytes>& beside = {});
 
+/// Memory of one device, which nodes of one job need not have alike.
+struct DeviceRooms {
+  Bytes usual;                       ///< Where a node has not said what it has.
+  std::map<NodeId, Bytes> own = {};  ///< Of each device of a node that has.
+
+  Bytes of(NodeId node) const {
+    const auto found = own.find(node);
+    return found == own.end() ? usual : found->second;
+  }
+};
+
+/// The same where nodes have said what they have.
+Status check_state_memory(const job::Job& job, const ParallelPlan& plan, const DeviceRooms& rooms,
+                          const std::map<DeviceSlot, Bytes>& beside = {});
+
 }  // namespace troupe::engine

@@ -156,8 +156,10 @@ std::set<NodeId> nodes_without_stage(const ParallelPlan& plan, std::int32_t coun
 
 void stand_by_on(ParallelPlan& plan, const std::set<NodeId>& nodes, const Tolerance& tolerance) {
   std::vector<Held> units = held_units(plan, tolerance.dtype);
-  const auto room = static_cast<double>(tolerance.spare_room.count());
   for (const NodeId node : nodes) {
+    const auto own = tolerance.own_spare_rooms.find(node);
+    const auto room = static_cast<double>(
+        (own == tolerance.own_spare_rooms.end() ? tolerance.spare_room : own->second).count());
     std::map<DeviceId, double> kept;
     for (std::size_t d = 0; d < plan.devices.size(); ++d)
       if (plan.devices[d].node == node) kept[DeviceId{d}] = 0;

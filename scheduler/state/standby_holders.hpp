@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Tolerance {
   Dtype dtype = Dtype::fp32;    ///< Of the model: what holders keep weighs by it.
   std::int32_t spares = 0;      ///< Nodes without a stage that stand by for everything.
   Bytes spare_room = {};        ///< What each of their devices may keep; 0: all of it.
+  std::map<NodeId, Bytes> own_spare_rooms = {};  ///< In place of that, of nodes with other memory.
 };
 
 /// Of a device's memory, what a spare node may keep: gradients that come, and copies for

@@ -137,9 +137,9 @@ class Head {
   }
 
   void ready(std::size_t id, engine::DataIdentity data = {60, 7},
-             std::vector<engine::PluginIdentity> plugins = {}) {
+             std::vector<engine::PluginIdentity> plugins = {}, std::int64_t memory = 0) {
     NodeReady ready = introduce(NodeId{id}, *transports_[id], data);
-    ready.plugins = std::move(plugins);
+    ready.plugins = std::move(plugins), ready.device_memory = memory;
     caf::send_as(nodes[id], actor, std::move(ready));
     system.run();
   }

@@ -49,6 +49,58 @@ TEST_CASE("a node that lacks a kind of stage ends the job before it starts",
   CHECK(says(head.ended->message, "node 0 (zero, pid 100) has no stage kind 'sentry'"));
 }
 
+TEST_CASE("a job does not begin on a node that has no room for its part",
+          "[actors][members][errors]") {
+  const std::int64_t bytes = GENERATE(1000, 1'000'000'000);
+  Head head;
+  for (const char* host : {"zero", "one", "two", "three"}) head.join(host);
+  for (const std::size_t id : {0u, 1u, 3u}) head.ready(id);
+  head.ready(2, {60, 7}, {}, bytes);
+  CHECK(head.ended.has_value() == (bytes == 1000));
+  CHECK(head.seen[0].configurations.empty() == (bytes == 1000));
+  if (!head.ended) return;
+  CHECK(says(head.ended->message, "of node 2 take"));
+}
+
+TEST_CASE("nodes that somebody started on one machine share its memory",
+          "[actors][members][errors]") {
+  const char* host = GENERATE("two", "three");
+  // Each of nodes 2 and 3 has room for its part in all of the memory, not in half of it.
+  const std::int64_t bytes = [] {
+    job::Job job = engine::tiny_job();
+    job.cluster.local_nodes = 0;
+    const auto plan = engine::make_parallel_plan(engine::prepare(job).value()).value();
+    engine::DeviceRooms rooms{Bytes{1'000'000'000}};
+    std::int64_t room = 1000;
+    for (; !engine::check_state_memory(job, plan, rooms).ok() || room == 1000; room += 1000)
+      rooms.own[NodeId{2}] = rooms.own[NodeId{3}] = Bytes{room};
+    return room;
+  }();
+  Head head;
+  for (const char* other : {"zero", "one", "two"}) head.join(other);
+  head.join(host);
+  for (const std::size_t id : {0u, 1u}) head.ready(id);
+  for (const std::size_t id : {2u, 3u}) head.ready(id, {60, 7}, {}, bytes);
+  CHECK(head.ended.has_value() == (std::string(host) == "two"));
+}
+
+TEST_CASE("a newcomer gets no more than it says that it has room for", "[actors][members]") {
+  const std::int64_t bytes = GENERATE(1000, 1'000'000'000);
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  head.join("another");
+  head.ready(1, {60, 7}, {}, bytes);
+  members.run_step(1, 2);
+  CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}) == (bytes > 1000));
+  CHECK(says(members.log(), "node 1 (another, pid 104) has 1 MB for each of its devices") ==
+        (bytes == 1000));
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("a newcomer that does not fit hears why, with the fix and its exit code",
           "[actors][members][errors]") {
   const bool has_other_data = GENERATE(true, false);

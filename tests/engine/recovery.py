@@ -593,6 +593,9 @@ def a_node_leaves_and_another_one_comes(bench):
     expect(joiner.wait(timeout=10) == 0, f"the node that joined:\n{joiner.communicate()[0]}")
     bench.check(job, steps=60)
     expect(job.events("joined")[0]["connect_ms"] > 0, f"connecting took no time: {job.events('joined')}")
+    log = (job.run / "train.log").read_text(encoding="utf-8")
+    said = re.findall(r"\bnode (\d+) \(.*\) has [\d.]+ [MG]B for each of its devices", log)
+    expect(said == ["1"], f"who has said what memory it has: {said}")
     kinds = [(event["kind"], event["nodes"]) for event in read_lines(job.run / "events.jsonl") if event["kind"] != "checkpoint"]
     expect(kinds == [("drained", [1]), ("joined", [1]), ("drained", [0])], f"events: {kinds}")
     steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]

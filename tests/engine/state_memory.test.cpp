@@ -139,6 +139,26 @@ TEST_CASE("what a change of layout brings counts beside what is there", "[engine
   CHECK_FALSE(with(0).ok());
 }
 
+TEST_CASE("a node that has said what memory it has is held against that", "[engine]") {
+  Case apart;
+  apart.job.cluster.local_nodes = 0;
+  const Bytes plenty{1'000'000'000};
+  const auto with = [&](const DeviceRooms& rooms) {
+    return check_state_memory(apart.job, apart.plan, rooms);
+  };
+  CHECK(with({plenty}).ok());
+  const auto refused = with({plenty, {{NodeId{2}, Bytes{1000}}}});
+  REQUIRE_FALSE(refused.ok());
+  CHECK_THAT(refused.error().message, ContainsSubstring("of node 2 take"));
+  DeviceRooms all{Bytes{1000}, {}};
+  for (std::int32_t node = 0; node < 4; ++node) all.own[NodeId{node}] = plenty;
+  CHECK(with(all).ok());
+  // Two devices have twice as much.
+  apart.job.cluster.devices_per_node = 2;
+  const Bytes half{static_cast<std::int64_t>(apart.least()) + 1};
+  CHECK(with({plenty, {{NodeId{0}, half}, {NodeId{3}, half}}}).ok());
+}
+
 TEST_CASE("the copy while a checkpoint is saved takes room, where the job saves any", "[engine]") {
   // One device has everything: in fp64 three of the four parts of its state (values, two moments;
   // not gradients) are copied.

@@ -97,6 +97,9 @@ TEST_CASE("spare nodes keep what they have room for, each what others do not", "
   const auto two = with_spares(4, {0, Dtype::fp32, 2, room});
   REQUIRE(two.standbys.size() == 2);
   CHECK(two.standbys[0].layer != two.standbys[1].layer);
+  // The spare one is node 2; what node 7 has is no matter.
+  CHECK(with_spares(3, {0, Dtype::fp32, 1, room, {{NodeId{2}, Bytes{1}}}}).standbys.empty());
+  CHECK(with_spares(3, {0, Dtype::fp32, 1, room, {{NodeId{7}, Bytes{1}}}}).standbys.size() == 1);
   const auto none = with_spares(3, {0, Dtype::fp32, 1, Bytes{1}});
   CHECK(none.standbys.empty());
   CHECK(none.nodes().size() == 2);
