@@ -38,6 +38,7 @@
 #include "engine/execution/device_place.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/profiling/nominal_profile.hpp"
+#include "engine/profiling/profile_quiet.hpp"
 #include "engine/profiling/this_machine.hpp"
 #include "engine/setup/kept_lengths.hpp"
 #include "engine/setup/source_nodes.hpp"
@@ -127,8 +128,11 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   if (!code.ok()) return std::move(code).error();
   ready.plugins = std::move(code).value();
   ready.stage_kinds = engine::stage_kind_names();
-  // Of the head's own nodes the head knows better, which share its machine.
-  if (options.parent == 0) ready.device_memory = engine::memory_of_lone_node(job.cluster).count();
+  // Of the head's own nodes the head knows better, whose machine the profile is of.
+  if (options.parent == 0) {
+    ready.device_memory = engine::memory_of_lone_node(job.cluster).count();
+    ready.probe_ms = engine::fastest_probe_ms(job.cluster.device, job.cluster.threads_per_device);
+  }
   return ready;
 }
 

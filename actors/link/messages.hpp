@@ -28,10 +28,11 @@ struct NodeReady {
   std::vector<std::string> stage_kinds = {};         ///< That it knows: `engine::make_stage`.
   /// Bytes of each of its devices, had it the machine to itself; 0: as the head's own nodes.
   std::int64_t device_memory = 0;
+  double probe_ms = 0;  ///< `engine::fastest_probe_ms` there; 0: it has not probed.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeReady& x) {
-    return f(x.node, x.address, x.data, x.plugins, x.stage_kinds, x.device_memory);
+    return f(x.node, x.address, x.data, x.plugins, x.stage_kinds, x.device_memory, x.probe_ms);
   }
 };
 

@@ -32,9 +32,20 @@ double SlowNodes::Record::times_usual(double share) const {
   return quantile({recent_.begin(), recent_.end()}, share) / usual_;
 }
 
+double SlowNodes::Record::median() const { return quantile({recent_.begin(), recent_.end()}, 0.5); }
+
+void SlowNodes::start(NodeId node, double times) { starts_[node].times = times; }
+
+std::map<NodeId, double> SlowNodes::times() const {
+  auto all = slow_;
+  for (const auto& [node, start] : starts_) all[node] = start.times;
+  return all;
+}
+
 void SlowNodes::forget(NodeId node) {
   nodes_.erase(node);
   slow_.erase(node);
+  starts_.erase(node);
 }
 
 /// Others may take longer because they have got other work. Who was slow by then stays so until it
@@ -44,6 +55,21 @@ void SlowNodes::change_layout() {
   for (auto& [id, node] : nodes_) {
     node.own.begin_anew();
     node.beside.begin_anew();
+  }
+  for (auto& [id, start] : starts_) start.beside.begin_anew();
+}
+
+void SlowNodes::note_starts(std::span<const std::pair<NodeId, double>> paces) {
+  std::vector<double> others;
+  for (const auto& [id, pace] : paces)
+    if (!starts_.contains(id)) others.push_back(pace);
+  if (others.empty()) return;
+  const double middle = quantile(std::move(others), 0.5);
+  for (const auto& [id, pace] : paces) {
+    const auto start = starts_.find(id);
+    if (start == starts_.end()) continue;
+    start->second.beside.add(pace / middle);
+    if (start->second.beside.is_full()) start->second.times = start->second.beside.median();
   }
 }
 
@@ -58,6 +84,7 @@ std::vector<SpeedChange> SlowNodes::note(EpochNumber generation, std::span<const
   }
   std::vector<SpeedChange> changes;
   if (known.size() < 2) return changes;
+  note_starts(known);
   const double middle = quantile(all, 0.5);  // Of two the faster one.
   for (const auto& [id, pace] : known) {
     Node& node = nodes_[id];

@@ -1,4 +1,5 @@
-// Which nodes have long been under half their usual speed.
+// Which nodes have long been under half their usual speed, and how fast those are that never were
+// as fast as the machine that the profile is of.
 //
 // A node is held against itself and against the others of the same step: what slows all of them
 // down is no node's fault, and a node whose work the profile misjudges always did take so long.
@@ -10,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/vocabulary/units.hpp"
@@ -43,9 +45,15 @@ class SlowNodes {
   /// or profile, nor where only one has some.
   std::vector<SpeedChange> note(EpochNumber generation, std::span<const NodePace> paces);
 
-  /// Who is slow, and how many times as long as usual half of its last steps took.
-  const std::map<NodeId, double>& slow() const { return slow_; }
-  /// Another process has the place of this node.
+  /// A node comes that takes so many times as long as the profile has it. That counts until
+  /// `kWindow` steps of a layout have shown how much longer it takes, over its profile, than the
+  /// middle one of those nodes that came without such a word; where there is none, for good.
+  void start(NodeId node, double times);
+
+  /// Who is slow, and how many times as long as usual half of its last steps took; and who has come
+  /// so (`start`), how many times as long as the others it takes.
+  std::map<NodeId, double> times() const;
+  /// The process in this place is gone.
   void forget(NodeId node);
 
  private:
@@ -58,6 +66,7 @@ class SlowNodes {
     void begin_anew() { recent_.clear(); }
     /// Of the last steps the one that so large a share is below, over what is usual.
     double times_usual(double share) const;
+    double median() const;
 
    private:
     std::deque<double> recent_;
@@ -68,11 +77,18 @@ class SlowNodes {
     Record beside;  ///< That, over what the middle one of all nodes has.
   };
 
+  struct Start {
+    double times = 1;
+    Record beside;  ///< Its pace, over the middle one of nodes that are as the profile has them.
+  };
+
   void change_layout();
+  void note_starts(std::span<const std::pair<NodeId, double>> paces);
 
   EpochNumber generation_ = 0;
   std::map<NodeId, Node> nodes_;
   std::map<NodeId, double> slow_;
+  std::map<NodeId, Start> starts_;
 };
 
 }  // namespace troupe::actors

@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "scheduler/state/state_moves.hpp"
@@ -122,6 +123,7 @@ Status connect_members(SupervisorState& state, const Gathering& gathering) {
     ready.data = {};
     ready.plugins = {};
     ready.stage_kinds = {};
+    take_speed(state, ready);
   }
   return Done{};
 }

@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
+#include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
 #include "runtime/vocabulary/first_line.hpp"
@@ -161,6 +162,7 @@ void node_ready(Self self, const NodeReady& ready) {
   kept.stage_kinds = {};
   state.resources->logger.info(describe(state.job.members, ready.node) + " joined");
   tell_of_means(state, ready);
+  take_speed(state, ready);
   if (state.job.phase() != Phase::joining) return;
   if (auto same = same_work(state, ready); !same.ok()) {
     send_away(self, ready.node, same.error());  // The others hear one line of it.

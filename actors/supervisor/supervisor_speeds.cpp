@@ -14,6 +14,9 @@ namespace troupe::actors {
 
 namespace {
 
+/// Probes of machines that are alike differ by less, also where one of them is busy.
+constexpr double kAlike = 1.25;
+
 std::vector<NodePace> paces_of(const ParallelPlan& plan, const StepRecord& record) {
   const auto& profile_ms = record.prediction.profile_stage_ms;
   if (profile_ms.size() != plan.stages.size()) return {};  // Nothing is known of costs.
@@ -100,14 +103,31 @@ void watch_speeds(SupervisorSelf self, const StepRecord& record) {
       slowed_down(self, change);
     else
       fast_again(self, change);
-  // As it is by now, which may be slower yet than when it was named.
-  for (const auto& [node, times] : state.slow_nodes.slow())
+  tell_speeds(self);  // As they are by now: one may be slower yet than when it was named.
+}
+
+void take_speed(SupervisorState& state, const NodeReady& ready) {
+  const double profile_ms = state.resources->setup.profile.probe_ms;
+  if (!(ready.probe_ms > 0 && profile_ms > 0)) return;
+  const double times = ready.probe_ms / profile_ms;
+  if (times < kAlike && 1 / times < kAlike) return;
+  if (state.slow_nodes.times().contains(ready.node)) return;  // Of a try to take a job over.
+  state.slow_nodes.start(ready.node, times);
+  state.resources->logger.info(describe(state.job.members, ready.node) + " takes " +
+                               times_text(times) +
+                               " as long as the machine that the profile is of: it gets samples "
+                               "by that until steps show how fast it is");
+}
+
+void tell_speeds(SupervisorSelf self) {
+  auto& state = self->state;
+  for (const auto& [node, times] : state.slow_nodes.times())
     self->send(state.actors.scheduler, speed_atom::value, node, times);
 }
 
 void forget_speed(SupervisorSelf self, NodeId node) {
   auto& state = self->state;
-  if (state.slow_nodes.slow().contains(node))
+  if (state.actors.scheduler && state.slow_nodes.times().contains(node))
     self->send(state.actors.scheduler, speed_atom::value, node, 1.0);
   state.slow_nodes.forget(node);
 }

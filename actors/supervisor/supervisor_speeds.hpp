@@ -12,6 +12,13 @@ namespace troupe::actors {
 /// is slow the scheduler hears after each step how slow, and then that it is as fast as it was.
 void watch_speeds(SupervisorSelf self, const StepRecord& record);
 
+/// Takes note of how fast a node says that it is beside the machine that the profile is of, where
+/// these differ by more than probes do: samples are dealt by that until steps have shown more.
+void take_speed(SupervisorState& state, const NodeReady& ready);
+
+/// Tells the scheduler of all nodes that are not as fast as the profile has them.
+void tell_speeds(SupervisorSelf self);
+
 /// A node has left the job: who comes in its place is as fast as any other.
 void forget_speed(SupervisorSelf self, NodeId node);
 

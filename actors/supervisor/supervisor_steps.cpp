@@ -137,6 +137,7 @@ void start_training(Self self) {
   state.job.train();
   std::vector<caf::strong_actor_ptr> handles;
   for (const NodeLink& link : state.links) handles.push_back(link.handle);
+  tell_speeds(self);
   self->send(state.actors.recorder, begin_atom::value, state.configuration);
   self->send(state.actors.scheduler, begin_atom::value, state.configuration, handles,
              state.job.loop.progress().step);

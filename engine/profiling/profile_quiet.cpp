@@ -95,6 +95,15 @@ QuietWatch::QuietWatch(MeasuringClocks clocks, double repeat_ms_max, double fast
   for (int i = 0; i < kFirstProbes; ++i) probe();
 }
 
+double fastest_probe_ms(const std::string& device, int threads) {
+  if (device != "cpu") return 0;
+  const int before = at::get_num_threads();
+  at::set_num_threads(threads);
+  const double fastest_ms = QuietWatch(machine_clocks(), 0).fastest_probe_ms();
+  at::set_num_threads(before);
+  return fastest_ms;
+}
+
 double QuietWatch::probe() {
   const double took_ms = clocks_.probe_ms();
   if (took_ms > 0 && (fastest_probe_ms_ <= 0 || took_ms < fastest_probe_ms_))

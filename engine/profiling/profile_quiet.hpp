@@ -40,6 +40,12 @@ inline constexpr double kDevicePaceMax = 1.7;
 /// millisecond, since a single one would show little but how long a launch and a wait take.
 MeasuringClocks machine_clocks(c10::Device place = c10::kCPU);
 
+/// What the fastest of twenty probes takes here, with so many operator threads: over the one of a
+/// profile (`StoredProfile::probe_ms`), how many times as long a processor takes for the same work.
+/// 0 of a `device` of jobs that is no processor: its probes take as long everywhere. Cost: some ten
+/// milliseconds.
+double fastest_probe_ms(const std::string& device, int threads);
+
 /// Share of a repetition's wall time that its thread may be away. With several operator threads it
 /// waits for the others at the end of each operator, and may be away longer.
 inline constexpr double kAwayMax = 0.05, kAwayOfSeveralMax = 0.25;

@@ -328,6 +328,7 @@ std::string unexplained(const StoredProfile& stored) {
 
 void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) {
   obtained.measured_at = stored.measured_at;
+  obtained.probe_ms = stored.probe_ms;
   obtained.disturbed_share = disturbed_share(stored);
   obtained.repeated = repeated(stored);
   if (auto warning = busy_warning(stored); !warning.empty())
@@ -391,7 +392,7 @@ Result<ObtainedProfile> use_profile(JobSetup& setup, const ProfileOptions& optio
   auto costs = planning_costs(setup, obtained.value().profile, memory_at_hand(setup.job.cluster));
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
-  setup.profile = {obtained.value().file, obtained.value().measured_at};
+  setup.profile = {obtained.value().file, obtained.value().measured_at, obtained.value().probe_ms};
   return obtained;
 }
 

@@ -44,7 +44,8 @@ struct ObtainedProfile {
   bool reused = false;      ///< The file was there and fits: nothing was measured.
   std::string reason;       ///< Why it was measured; empty where `reused`.
   double measured_s = 0;    ///< Time that measuring took.
-  std::string measured_at;  ///< As `StoredProfile` has it, like the next two.
+  std::string measured_at;  ///< As `StoredProfile` has it, like the next three.
+  double probe_ms = 0;
   double disturbed_share = 0;
   std::int64_t repeated = 0;
   /// What keeps its predictions from holding, with the fix: a busy machine, runs that disagree.

@@ -31,6 +31,7 @@ namespace troupe::engine {
 struct ProfileOrigin {
   std::filesystem::path file;
   std::string measured_at;  ///< As `StoredProfile::measured_at`.
+  double probe_ms = 0;      ///< As `StoredProfile::probe_ms`; 0: not known.
 };
 
 /// Everything about a job that needs no data.

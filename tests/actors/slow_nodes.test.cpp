@@ -87,15 +87,15 @@ TEST_CASE("another layout begins anew, a node alone is not compared", "[actors]"
 TEST_CASE("how slow a node is follows its newest steps", "[actors]") {
   SlowNodes nodes;
   CHECK(note(nodes, 30, {1, 1, 1, 1}).empty());
-  CHECK(nodes.slow().empty());
+  CHECK(nodes.times().empty());
   note(nodes, 20, {1, 1, 3, 1});
-  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 3}}));
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 3}}));
   CHECK(note(nodes, 20, {1, 1, 6, 1}).empty());  // It is named already.
-  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 6}}));
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 6}}));
   note(nodes, 12, {1, 1, 0.9, 1});  // Not long enough to be as fast as it was.
-  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 1}}));
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 1}}));
   note(nodes, 20, {1, 1, 1, 1});
-  CHECK(nodes.slow().empty());
+  CHECK(nodes.times().empty());
 }
 
 TEST_CASE("who is slow stays so in another layout, until it is as fast as it was", "[actors]") {
@@ -103,9 +103,9 @@ TEST_CASE("who is slow stays so in another layout, until it is as fast as it was
   note(nodes, 30, {1, 1, 1, 1});
   note(nodes, 20, {1, 1, 4, 1});
   CHECK(note(nodes, 30, {1, 1, 4, 1}, 2).empty());
-  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 4}}));
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 4}}));
   CHECK(note(nodes, 5, {1, 1, 1, 1}, 3).empty());  // Of these alone nothing follows.
-  CHECK((nodes.slow() == std::map<NodeId, double>{{NodeId{2}, 4}}));
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 4}}));
   CHECK((note(nodes, 20, {1, 1, 1, 1}, 3) == std::vector<SpeedChange>{{NodeId{2}, 1, false}}));
 }
 
@@ -114,8 +114,38 @@ TEST_CASE("who comes in the place of a slow node is as fast as any", "[actors]")
   note(nodes, 30, {1, 1, 1, 1});
   note(nodes, 20, {1, 1, 4, 1});
   nodes.forget(NodeId{2});
-  CHECK(nodes.slow().empty());
+  CHECK(nodes.times().empty());
   CHECK(note(nodes, 30, {1, 1, 4, 1}).empty());  // What is usual of it is seen anew.
+}
+
+TEST_CASE("who comes with a speed of its own has it until steps show another one", "[actors]") {
+  SlowNodes nodes;
+  nodes.start(NodeId{2}, 2);
+  using Times = std::map<NodeId, double>;
+  CHECK(note(nodes, 19, {1, 1, 3, 1}).empty());
+  CHECK((nodes.times() == Times{{NodeId{2}, 2}}));
+  CHECK(note(nodes, 1, {1, 1, 3, 1}).empty());  // It was never faster: that is no slowing down.
+  CHECK((nodes.times() == Times{{NodeId{2}, 3}}));
+  note(nodes, 19, {1, 1, 1, 1}, 2);
+  CHECK((nodes.times() == Times{{NodeId{2}, 3}}));
+  note(nodes, 1, {1, 1, 1, 1}, 2);
+  CHECK((nodes.times() == Times{{NodeId{2}, 1}}));
+  nodes.forget(NodeId{2});
+  CHECK(nodes.times().empty());
+}
+
+TEST_CASE("the speed of who comes is held against those that are as the profile has them",
+          "[actors]") {
+  SlowNodes nodes;
+  for (const std::size_t node : {1u, 2u, 3u}) nodes.start(NodeId{node}, 1.5);
+  CHECK(note(nodes, 20, {1, 2, 2, 0.5}).empty());
+  using Times = std::map<NodeId, double>;
+  CHECK((nodes.times() == Times{{NodeId{1}, 2}, {NodeId{2}, 2}, {NodeId{3}, 0.5}}));
+  // Where all come so there is nothing to hold them against.
+  SlowNodes all;
+  for (const std::size_t node : {0u, 1u, 2u, 3u}) all.start(NodeId{node}, 1.5);
+  note(all, 40, {1, 2, 2, 0.5});
+  for (const auto& [node, times] : all.times()) CHECK(times == 1.5);
 }
 
 TEST_CASE("noise names nobody, and hides nobody who is three times as slow", "[actors][property]") {

@@ -1,6 +1,5 @@
 #include "actors/supervisor/supervisor_members.hpp"
 
-#include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
 #include "runtime/observe/job_status.hpp"
@@ -261,49 +260,6 @@ TEST_CASE("a node that slows down is named, and leaves where the job says so",
   members.bring_up(2, {0, 1, 2, 3});
   CHECK((head.seen[3].stops == std::vector<std::string>{"it has left the job, which goes on"}));
   CHECK(head.seen[3].exit_codes.back() == 0);
-}
-
-TEST_CASE("plans hear how slow a node is, until it is as fast as it was", "[actors][members]") {
-  Members members({}, 199);
-  Head& head = members.head;
-  head.profile_stage_ms = 10;
-  std::int64_t step = 0;
-  const auto run = [&](int steps, std::int64_t ms_of_last) {
-    for (; steps > 0; --steps) {
-      head.plan(step++);
-      for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
-      for (std::size_t device = 0; device < 4; ++device)
-        head.finished_in(device, step, device == 3 ? ms_of_last : 10);
-    }
-  };
-  run(25, 10);
-  run(25, 40);
-  REQUIRE(head.scheduler.times.size() == 1);
-  CHECK(head.scheduler.times.at(NodeId{3}) == Catch::Approx(4));
-  run(25, 80);  // It was named long ago.
-  CHECK(head.scheduler.times.at(NodeId{3}) == Catch::Approx(8));
-  CHECK(head.recorder.events.size() == 1);
-  run(25, 10);
-  CHECK((head.scheduler.times == std::map<NodeId, double>{{NodeId{3}, 1}}));
-  REQUIRE(head.recorder.events.size() == 2);
-  CHECK(head.recorder.events[1].kind == "fast-again");
-  CHECK((head.recorder.events[1].nodes == std::vector<NodeId>{NodeId{3}}));
-  CHECK(says(members.log(), "as fast as it was again, and gets as many samples as before"));
-}
-
-TEST_CASE("who leaves takes its slowness along", "[actors][members]") {
-  Members members({}, 199);
-  Head& head = members.head;
-  head.profile_stage_ms = 10;
-  for (std::int64_t step = 1; step <= 50; ++step) {
-    head.plan(step - 1);
-    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
-    for (std::size_t device = 0; device < 4; ++device)
-      head.finished_in(device, step, device == 3 && step > 25 ? 40 : 10);
-  }
-  REQUIRE(head.scheduler.times.at(NodeId{3}) == Catch::Approx(4));
-  members.lose(3);
-  CHECK(head.scheduler.times.at(NodeId{3}) == 1);
 }
 
 TEST_CASE("a node that dies while it is drained is lost", "[actors][members]") {

@@ -241,6 +241,11 @@ TEST_CASE("a profile says when the machine was not quiet", "[engine]") {
   CHECK(obtain_profile(setup, options).value().disturbed_share == 1);
 }
 
+TEST_CASE("a processor is probed as a profile of it was, no other device is", "[engine]") {
+  CHECK(fastest_probe_ms("cpu", 1) > 0);
+  CHECK(fastest_probe_ms("cuda", 1) == 0);
+}
+
 TEST_CASE("this machine's probe takes time, and its clocks go on", "[engine]") {
   const auto clocks = machine_clocks();
   const double wall_ms = clocks.wall_ms(), processor_ms = clocks.processor_ms();

@@ -666,6 +666,18 @@ def state_that_comes_slowly_is_waited_for_by_its_step(bench):
     expect(event["warm_up_steps"] == 1 and event["warm_up_bytes"] > 50e6, f"event: {event}")
 
 
+def who_joins_says_how_fast_it_is(bench):
+    """Beside a machine that the profile says to be six times as fast: its samples follow that at first."""
+    profile = json.loads((bench.folder / "profile-cpu.json").read_text(encoding="utf-8"))
+    profile["probe_ms"] /= 6
+    file = bench.folder / "profile-of-another.json"
+    file.write_text(json.dumps(profile), encoding="utf-8")
+    job = loses_node_3_and_gets_another(bench, "how-fast", *LAYOUTS["two pipelines"], f"scheduler.profile={file}")
+    log = (job.run / "train.log").read_text(encoding="utf-8")
+    told = re.findall(r"\bnode (\d+) \(.*\) takes ([\d.]+) times as long as the machine that the profile is of", log)
+    expect([node for node, _ in told] == ["3"] and float(told[0][1]) > 3, f"who has said how fast it is: {told}")
+
+
 def a_node_that_slows_down_leaves(bench):
     """A process that runs a sixth of the time, as on a machine that others keep busy."""
     job = bench.start("slow", *LAYOUTS["two pipelines"], "recovery.drain_slow=true", steps=SLOW_STEPS)
@@ -1102,7 +1114,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          nodes_are_lost_amid_rows_by_nccl, rows_by_nccl_that_hang_or_fail_cost_a_node, one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
-         a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, a_node_that_slows_down_leaves,
+         a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, who_joins_says_how_fast_it_is, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
          the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,

@@ -1,0 +1,87 @@
+// What plans are told of how fast nodes are.
+
+#include "actors/supervisor/supervisor_speeds.hpp"
+
+#include <catch2/catch_approx.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <map>
+#include <utility>
+
+#include "tests/actors/members_fixture.hpp"
+
+namespace troupe::actors {
+namespace {
+
+TEST_CASE("plans hear how slow a node is, until it is as fast as it was", "[actors][members]") {
+  Members members({}, 199);
+  Head& head = members.head;
+  head.profile_stage_ms = 10;
+  std::int64_t step = 0;
+  const auto run = [&](int steps, std::int64_t ms_of_last) {
+    for (; steps > 0; --steps) {
+      head.plan(step++);
+      for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
+      for (std::size_t device = 0; device < 4; ++device)
+        head.finished_in(device, step, device == 3 ? ms_of_last : 10);
+    }
+  };
+  run(25, 10);
+  run(25, 40);
+  REQUIRE(head.scheduler.times.size() == 1);
+  CHECK(head.scheduler.times.at(NodeId{3}) == Catch::Approx(4));
+  run(25, 80);  // It was named long ago.
+  CHECK(head.scheduler.times.at(NodeId{3}) == Catch::Approx(8));
+  CHECK(head.recorder.events.size() == 1);
+  run(25, 10);
+  CHECK((head.scheduler.times == std::map<NodeId, double>{{NodeId{3}, 1}}));
+  REQUIRE(head.recorder.events.size() == 2);
+  CHECK(head.recorder.events[1].kind == "fast-again");
+  CHECK((head.recorder.events[1].nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(says(members.log(), "as fast as it was again, and gets as many samples as before"));
+}
+
+TEST_CASE("plans hear how fast a node says that it is when it joins", "[actors][members]") {
+  const double probe_ms = GENERATE(0.0, 0.5, 0.9, 1.1, 2.0);
+  const bool is_alike = probe_ms != 0.5 && probe_ms != 2.0;
+  Members members;
+  Head& head = members.head;
+  head.resources.setup.profile.probe_ms = 1;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  head.join("another");
+  NodeReady ready = head.seen[0].configurations[0].nodes[1];  // Its transport is the same one.
+  ready.data = {60, 7};
+  ready.probe_ms = probe_ms;
+  caf::send_as(head.nodes[1], head.actor, std::move(ready));
+  head.system.run();
+  members.run_step(1, 2);
+  members.bring_up(3, {0, 1, 2, 3});
+  CHECK(head.scheduler.times.empty() == is_alike);
+  CHECK(says(members.log(), "as long as the machine that the profile is of") == !is_alike);
+  if (is_alike) return;
+  CHECK((head.scheduler.times == std::map<NodeId, double>{{NodeId{1}, probe_ms}}));
+  // Who comes after it may be as fast as any.
+  head.tell(exited_atom::value, std::int32_t{104}, std::string("was killed by signal 9"),
+            std::int32_t{9});
+  CHECK(head.scheduler.times.at(NodeId{1}) == 1);
+}
+
+TEST_CASE("who leaves takes its slowness along", "[actors][members]") {
+  Members members({}, 199);
+  Head& head = members.head;
+  head.profile_stage_ms = 10;
+  for (std::int64_t step = 1; step <= 50; ++step) {
+    head.plan(step - 1);
+    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
+    for (std::size_t device = 0; device < 4; ++device)
+      head.finished_in(device, step, device == 3 && step > 25 ? 40 : 10);
+  }
+  REQUIRE(head.scheduler.times.at(NodeId{3}) == Catch::Approx(4));
+  members.lose(3);
+  CHECK(head.scheduler.times.at(NodeId{3}) == 1);
+}
+
+}  // namespace
+}  // namespace troupe::actors
