@@ -68,7 +68,9 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& s
 
 std::vector<double> Microbatching::ms_per_work(const PipelineSpeeds& speeds, bool llm) const {
   auto found = llm ? speeds.llm_ms_per_work() : speeds.ms_per_work();
-  const auto times = times_of_pipelines(plan_, speeds.stage_ms(), times_to_plan(), llm);
+  const NodeTimes nodes = times_to_plan();
+  if (nodes.empty()) return found;
+  const auto times = times_of_pipelines(plan_, speeds.stage_ms(), nodes, llm);
   for (std::size_t p = 0; p < found.size(); ++p) found[p] *= times[p];
   return found;
 }

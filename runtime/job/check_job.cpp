@@ -199,6 +199,9 @@ void check_slow_shapes(const Job& job, Findings& findings) {
     if (shape.max_rows < shape.min_rows)
       findings.add_at(path + ".max_rows", path + ": max_rows is below min_rows",
                       "give the range of rows that is slow, both ends included");
+    if (shape.to_step > 0 && shape.to_step < shape.from_step)
+      findings.add_at(path + ".to_step", path + ": to_step is before from_step",
+                      "give the steps in which it is slow, both ends included");
   }
 }
 

@@ -64,7 +64,7 @@ TEST_CASE("a job does not begin on a node that has no room for its part",
 
 TEST_CASE("nodes that somebody started on one machine share its memory",
           "[actors][members][errors]") {
-  const char* host = GENERATE("two", "three");
+  const std::string host = GENERATE("two", "three");
   // Each of nodes 2 and 3 has room for its part in all of the memory, not in half of it.
   const std::int64_t bytes = [] {
     job::Job job = engine::tiny_job();
@@ -81,7 +81,7 @@ TEST_CASE("nodes that somebody started on one machine share its memory",
   head.join(host);
   for (const std::size_t id : {0u, 1u}) head.ready(id);
   for (const std::size_t id : {2u, 3u}) head.ready(id, {60, 7}, {}, bytes);
-  CHECK(head.ended.has_value() == (std::string(host) == "two"));
+  CHECK(head.ended.has_value() == (host == "two"));
 }
 
 TEST_CASE("a newcomer gets no more than it says that it has room for", "[actors][members]") {

@@ -191,6 +191,7 @@ TEST_CASE("values that contradict one another are refused", "[job][errors]") {
       {"in flight", "", {"scheduler.max_in_flight=-1"}, "scheduler.max_in_flight", "-1 is out of range", "0 to"},
       {"slow module", "[[debug.slow_shapes]]\nmodule = \"lm\"\nmax_rows = 9\nfactor = 2\n", {}, "debug.slow_shapes[0].module", "no module is called 'lm'", "name a module"},
       {"slow range", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmin_rows = 9\nfactor = 2\n", {}, "debug.slow_shapes[0]", "max_rows is below min_rows", "both ends"},
+      {"slow steps", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nfactor = 2\nfrom_step = 5\nto_step = 4\n", {}, "debug.slow_shapes[0]", "to_step is before from_step", "both ends"},
       {"slow factor", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nfactor = 0.5\n", {}, "debug.slow_shapes[0].factor", "0.5 is out of range", "1 to"},
       {"slow node", "[[debug.slow_shapes]]\nmodule = \"llm\"\nmax_rows = 9\nnode = 99\n", {}, "debug.slow_shapes[0].node", "there is no node 99", "name a node"},
       {"layout without one", "[[debug.layouts]]\nfrom_step = 3\n", {}, "debug.layouts[0]", "no layout", "pipelines or replicas"},
