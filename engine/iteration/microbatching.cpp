@@ -6,6 +6,7 @@
 
 #include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/item_ranges.hpp"
+#include "engine/iteration/phase_replicas.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_shares.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
@@ -308,8 +309,19 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
     if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
       return std::move(done).error();
-  auto microbatches = deal_cuts(*work, cuts, way);
-  return finish(batch, std::move(work), std::move(microbatches), std::move(prediction));
+  auto dealt = deal_cuts(*work, cuts, way);
+  if (!dealt.ok()) return std::move(dealt).error();
+  auto made = finish(batch, work, std::move(dealt).value(), prediction);
+  const bool may_lack_room = !made.ok() && made.error().code == Errc::infeasible &&
+                             way.exchange != Exchange::off && bounds_memory() &&
+                             options_.max_in_flight == 0;
+  if (!may_lack_room) return made;
+  // Memory hardly ever binds, so steps are dealt by work alone first.
+  Work bounded = *work;
+  bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
+  auto fitted = deal_cuts(bounded, cuts, way);
+  if (!fitted.ok()) return std::move(fitted).error();
+  return finish(batch, std::move(work), std::move(fitted).value(), std::move(prediction));
 }
 
 Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch,

@@ -110,7 +110,9 @@ class Microbatching {
   /// first one of equal ones.
   ///
   /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
-  /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits.
+  /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits. Where
+  /// an exchange gives an encoder's replica more than that, others take it (phase_replicas.hpp);
+  /// where none has room for it, there is no exchange, and `exchange_refused` says who lacks what.
   ///
   /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
   Result<PredictedIteration> plan(const DealtBatch& batch) const;
@@ -201,12 +203,13 @@ class Microbatching {
   /// Adds the cuts of all llm replicas of a pipeline.
   Status cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
                       const Way& way, std::vector<LlmCut>& cuts, Prediction& prediction) const;
-  /// Microbatches of all replicas.
-  std::vector<MicrobatchList> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
-                                        const Way& way) const;
+  /// Microbatches of all replicas. Errors: as `spread_within_rooms`.
+  Result<std::vector<MicrobatchList>> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
+                                                const Way& way) const;
   /// Those of an encoder's group, spread over its replicas.
-  std::vector<MicrobatchList> spread_out(ModuleGroupId group, const Work& work,
-                                         const std::vector<LlmCut>& cuts, const Way& way) const;
+  Result<std::vector<MicrobatchList>> spread_out(ModuleGroupId group, const Work& work,
+                                                 const std::vector<LlmCut>& cuts,
+                                                 const Way& way) const;
   /// Whether what is measured in this run changes predictions.
   bool is_calibrated() const { return correction_ || speeds_.known(); }
   Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;

@@ -7,6 +7,7 @@
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
 #include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/phase_replicas.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/planning_budget.hpp"
@@ -208,9 +209,9 @@ Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, Pi
   return Done{};
 }
 
-std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
-                                                     const std::vector<LlmCut>& cuts,
-                                                     const Way& way) const {
+Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
+                                                             const std::vector<LlmCut>& cuts,
+                                                             const Way& way) const {
   const auto load_of = [&](ReplicaId replica, const Microbatch& microbatch) {
     return forward_load(plan_, work, replica, microbatch);
   };
@@ -227,9 +228,13 @@ std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
     if (replicas.size() < 2) continue;
     std::vector<MicrobatchList> drawn;
     for (const ReplicaId replica : replicas) drawn.push_back(microbatches[replica.index()]);
-    auto spread = spread_out(ModuleGroupId{g}, work, cuts, way);
+    const bool may_stay = have_room(drawn, work.phases[g]);
+    auto made = spread_out(ModuleGroupId{g}, work, cuts, way);
+    if (!made.ok() && !may_stay) return std::move(made).error();
+    if (!made.ok()) continue;
+    auto& spread = made.value();
     // Post-balancing never makes it worse, and moves no rows for nothing.
-    const double load = largest_load(drawn, work.phases[g]);
+    const double load = may_stay ? largest_load(drawn, work.phases[g]) : kImpossible;
     if (!(largest_load(spread, work.phases[g]) < load * (1 - kSumRounding))) continue;
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
@@ -237,24 +242,25 @@ std::vector<MicrobatchList> Microbatching::deal_cuts(const Work& work,
   return microbatches;
 }
 
-std::vector<MicrobatchList> Microbatching::spread_out(ModuleGroupId group, const Work& work,
-                                                      const std::vector<LlmCut>& cuts,
-                                                      const Way& way) const {
+Result<std::vector<MicrobatchList>> Microbatching::spread_out(ModuleGroupId group, const Work& work,
+                                                              const std::vector<LlmCut>& cuts,
+                                                              const Way& way) const {
   const PhaseWork& phase = work.phases[group.index()];
   SpreadRules rules{splits_parts_, false, way.at_once};
-  auto whole = spread_phase(plan_, group, cuts, phase, rules);
+  auto whole = spread_within_rooms(plan_, group, cuts, phase, rules);
   if (phase.cut.empty()) return whole;
   std::int64_t rounds = 1;
   for (const LlmCut& cut : cuts) rounds = std::max(rounds, std::ssize(cut.cut.encoder));
   // There are as many rounds as pieces allow, so a whole giant may hold one up.
   const auto encoders = std::span(work.phases).first(work.phases.size() - 1);
   const bool holds_up = !way.at_once && shared_microbatches(encoders, rounds, false) < rounds;
-  const double load = largest_load(whole, phase);
+  const double load = whole.ok() ? largest_load(whole.value(), phase) : kImpossible;
   // Pieces are more messages, and are decoded with the rest of their sample.
   if (!holds_up && !(load > kEvenEnough * even_load(phase))) return whole;
   rules.in_pieces = true;
-  auto in_pieces = spread_phase(plan_, group, cuts, phase, rules);
-  const double of_pieces = largest_load(in_pieces, phase);
+  auto in_pieces = spread_within_rooms(plan_, group, cuts, phase, rules);
+  if (!in_pieces.ok()) return whole;
+  const double of_pieces = largest_load(in_pieces.value(), phase);
   return of_pieces < load || (holds_up && of_pieces <= kEvenEnough * load) ? std::move(in_pieces)
                                                                            : std::move(whole);
 }

@@ -11,6 +11,7 @@
 #include "balancer/ranks/assign_shares.hpp"
 #include "engine/iteration/near_replicas.hpp"
 #include "engine/iteration/phase_nodes.hpp"
+#include "engine/iteration/phase_replicas.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/rank_links.hpp"
 
@@ -77,7 +78,9 @@ class Spreader {
  public:
   Spreader(const ParallelPlan& plan, ModuleGroupId group, std::span<const LlmCut> cuts,
            const PhaseWork& work, SpreadRules rules)
-      : cuts_(cuts),
+      : plan_(plan),
+        group_(group),
+        cuts_(cuts),
         work_(work),
         rules_(rules),
         loads_(speeds_of(work)),
@@ -111,7 +114,7 @@ class Spreader {
           for (const auto sample : part.samples) llm_microbatch_[at(sample)] = m;
   }
 
-  std::vector<MicrobatchList> run() {
+  Result<std::vector<MicrobatchList>> run() {
     std::size_t rounds = 0;
     for (const LlmCut& own : cuts_) rounds = std::max(rounds, own.cut.encoder.size());
     if (rules_.at_once) {
@@ -119,6 +122,7 @@ class Spreader {
     } else {
       for (std::size_t round = 0; round < rounds; ++round) spread(round, round + 1);
     }
+    if (!fits_.ok()) return fits_.error();
     return std::move(lists_);
   }
 
@@ -173,7 +177,8 @@ class Spreader {
       samples.push_back({round[place].work, home, bytes_away(round[place], home)});
     }
     const auto before = loads_;
-    const auto chosen = nearer(round, order, deal(samples), before);
+    auto chosen = nearer(round, order, deal(samples), before);
+    keep_rooms(round, order, before, chosen);
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
     std::vector<std::size_t> replica;
@@ -265,6 +270,17 @@ class Spreader {
     return chosen;
   }
 
+  /// Where memory bounds what a replica gets of a round, others take what is too much.
+  void keep_rooms(const std::vector<Placed>& round, const std::vector<std::size_t>& order,
+                  const Loads& before, std::vector<std::size_t>& chosen) {
+    if (work_.room_shares.empty() || !fits_.ok()) return;
+    std::vector<RoundUnit> units;
+    for (const std::size_t place : order)
+      units.push_back({round[place].sample, round[place].round});
+    loads_ = before;
+    fits_ = fit_round(plan_, group_, work_, units, loads_, chosen);
+  }
+
   /// Where samples go, by descending work: as many rows where they are wanted as are found while
   /// the last replica ends about as soon as if it did not matter where they go.
   std::vector<std::size_t> deal(const std::vector<WantedSample>& samples) {
@@ -338,6 +354,8 @@ class Spreader {
     return microbatch.parts.empty() ? microbatch.parts.emplace_back() : microbatch.parts.front();
   }
 
+  const ParallelPlan& plan_;
+  const ModuleGroupId group_;
   std::span<const LlmCut> cuts_;
   const PhaseWork& work_;
   const SpreadRules rules_;
@@ -356,20 +374,21 @@ class Spreader {
   /// Per cut and replica, where shares are placed: what a byte of rows takes, of what it takes
   /// between nodes.
   std::vector<std::vector<double>> way_;
+  Status fits_ = Done{};  ///< What no deal was found for.
 };
 
 }  // namespace
 
-std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group) {
-  std::vector<ReplicaId> found;
-  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
-    if (plan.replicas[r].group == group) found.emplace_back(r);
-  return found;
-}
-
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
                                          SpreadRules rules) {
+  return spread_within_rooms(plan, group, cuts, work, rules).value();
+}
+
+Result<std::vector<MicrobatchList>> spread_within_rooms(const ParallelPlan& plan,
+                                                        ModuleGroupId group,
+                                                        std::span<const LlmCut> cuts,
+                                                        const PhaseWork& work, SpreadRules rules) {
   if (cuts.empty()) return std::vector<MicrobatchList>(replicas_of(plan, group).size());
   return Spreader(plan, group, cuts, work, rules).run();
 }

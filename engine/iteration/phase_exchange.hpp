@@ -15,6 +15,7 @@
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
 
 namespace troupe::engine {
@@ -42,7 +43,14 @@ struct PhaseWork {
   double bytes_per_row = 1;  ///< That a row takes between nodes, its gradient included.
   /// What a byte takes between devices of a node, as a share of what it takes between nodes.
   double inside_node = 0;
+  /// Per kind of replica and unit: which share it takes of what a replica of that kind has room for
+  /// in one round; >= 0. Empty: nobody bounds memory.
+  std::vector<std::vector<double>> room_shares = {};
+  std::vector<std::size_t> room_kinds = {};  ///< Per replica of the group.
 
+  double room_share(std::size_t unit, std::size_t replica) const {
+    return room_shares[room_kinds[replica]][unit];
+  }
   double work_of(std::size_t unit) const {
     return unit < samples.size() ? samples[unit] : piece_work[unit - samples.size()];
   }
@@ -94,10 +102,19 @@ struct SpreadRules {
 /// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
 /// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
 /// the group on a node) + rounds x replicas^3).
-/// REQUIRES: a work for every unit of the cuts, a share for every replica.
+/// REQUIRES: a work for every unit of the cuts, a share for every replica; no `room_shares`.
 std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
                                          std::span<const LlmCut> cuts, const PhaseWork& work,
                                          SpreadRules rules);
+
+/// The same, but what a replica gets of a round has room there, where `room_shares` say how much
+/// (phase_replicas.hpp); then the bound above does not hold. A deal with room for all is as above.
+///
+/// Errors: infeasible: as `fit_round`, of the first round for which no deal was found.
+Result<std::vector<MicrobatchList>> spread_within_rooms(const ParallelPlan& plan,
+                                                        ModuleGroupId group,
+                                                        std::span<const LlmCut> cuts,
+                                                        const PhaseWork& work, SpreadRules rules);
 
 /// Largest over mean load of the replicas of a phase; a replica's load is the time of its busiest
 /// stage, and the mean what all would take that shared the work out evenly. All >= 1 but for

@@ -1,4 +1,4 @@
-// How even phases are, and how many of their rows leave a node.
+// Who works on phases, how even they are, and how many of their rows leave a node.
 
 #include <algorithm>
 #include <map>
@@ -44,6 +44,13 @@ double rows_beyond(std::vector<std::size_t>& samples, double room, const PhaseWo
 }
 
 }  // namespace
+
+std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group) {
+  std::vector<ReplicaId> found;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+    if (plan.replicas[r].group == group) found.emplace_back(r);
+  return found;
+}
 
 double largest_load(std::span<const MicrobatchList> lists, const PhaseWork& work) {
   double largest = 0;

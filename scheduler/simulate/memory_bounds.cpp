@@ -201,6 +201,15 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
   return cap;
 }
 
+std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
+                                     Bytes device_memory) {
+  const auto rooms = rooms_of(plan, costs, device_memory);
+  std::vector<double> bytes;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    bytes.push_back(room_beside(plan, rooms, StageId{s}).bytes);
+  return bytes;
+}
+
 std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes) {
   constexpr double kMany = 1 << 20;
   const double kept = microbatch_bytes > 0 ? room / stages / microbatch_bytes : kMany;

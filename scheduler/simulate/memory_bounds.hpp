@@ -41,6 +41,11 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
                                  std::span<const double> rooms, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms);
 
+/// Per stage: the bytes that state leaves of its device, which one microbatch may keep
+/// (`memory_bounds`).
+std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
+                                     Bytes device_memory);
+
 /// Of microbatches that each keep so many bytes, how many a stage may keep where `stages` stages of
 /// a device share `room` bytes evenly; at least 1. Very many where nothing is kept.
 std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes);

@@ -1,0 +1,49 @@
+// How replicas of a phase differ: how many rows they have room for.
+//
+// Pure and deterministic. Helper of microbatching and phase_exchange.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "balancer/loads/first_to_finish.hpp"
+#include "engine/iteration/phase_exchange.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/result.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
+
+namespace troupe::engine {
+
+/// Fills in what units of each encoder's group take of the room that its replicas have for one
+/// microbatch (`scheduler::microbatch_rooms`), on the stage where that is most. Taken to add up,
+/// which bytes of the profile do within a few percent, upwards where the batch as a whole keeps
+/// more: `scheduler::memory_bounds` has the last word on a plan.
+///
+/// `costs`: with rows that arrive. Cost: O(units x stages of replicas that differ).
+void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                 Bytes device_memory, std::vector<PhaseWork>& phases);
+
+/// Whether every microbatch has room; `lists`: one for each of the group's replicas.
+bool have_room(std::span<const MicrobatchList> lists, const PhaseWork& work);
+
+/// A unit that is dealt, and the round that it is in.
+struct RoundUnit {
+  std::int32_t unit = 0;
+  std::size_t round = 0;
+};
+
+/// Changes `chosen`, the replica of each unit, so that what a replica gets of a round has room
+/// there (`balancer::fit_rooms`): all of it, as llm replicas train a round side by side and it is
+/// kept until they have. `loads`: without the units, which are added.
+///
+/// Errors: infeasible: no such deal was found; the message names a replica, the round, its rows
+/// there and how many it has room for.
+/// REQUIRES: `PhaseWork::room_shares`; units with work.
+Status fit_round(const ParallelPlan& plan, ModuleGroupId group, const PhaseWork& work,
+                 std::span<const RoundUnit> units, balancer::FirstToFinish<double>& loads,
+                 std::vector<std::size_t>& chosen);
+
+}  // namespace troupe::engine

@@ -1,0 +1,242 @@
+// Replicas of a phase that have not much room.
+
+#include "tests/torch_catch.hpp"
+
+#include "engine/iteration/phase_replicas.hpp"
+
+#include <algorithm>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/iteration/microbatching.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "tests/engine/phase_fixture.hpp"
+#include "tests/engine/samples_of_lists.hpp"
+#include "tests/scheduler/two_layers.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+using scheduler::testing::two_layer_sample;
+
+TEST_CASE("units take as much of a room as bytes say, on the stage where it is most", "[engine]") {
+  const auto plan = replicas(2, 1);
+  scheduler::SimulationCosts costs;
+  // Of 140 bytes state leaves 40, and on the second encoder 20.
+  costs.state_bytes = [](StageId stage) { return stage.value == 1 ? 120.0 : 100.0; };
+  double power = 1;
+  costs.activation_bytes = [&](StageId, const std::vector<std::int32_t>& samples) {
+    return 10 * std::pow(static_cast<double>(samples.size()), power);
+  };
+  const auto bounded = [&](std::int64_t memory) {
+    std::vector<PhaseWork> phases{work_of({1, 0, 2}, 2), work_of({1, 1, 1}, 1)};
+    phases[0].piece_work = phases[0].piece_rows = {1};
+    bound_rooms(plan, costs, Bytes{memory}, phases);
+    CHECK(phases[1].room_shares.empty());  // The llm's bound is a cap of its own.
+    return phases[0];
+  };
+  using Shares = std::vector<double>;
+  const PhaseWork plain = bounded(140);
+  CHECK((plain.room_kinds == std::vector<std::size_t>{0, 1}));
+  CHECK(plain.room_shares[0] == Shares{0.25, 0, 0.25, 0.25});  // Nothing of a sample without work.
+  CHECK(plain.room_share(2, 1) == 0.5);
+  // Two together keep 40 bytes instead of 20.
+  power = 2;
+  CHECK(bounded(140).room_shares[0] == Shares{0.5, 0, 0.5, 0.5});
+  // Alike replicas are one kind.
+  costs.state_bytes = [](StageId) { return 100.0; };
+  CHECK((bounded(140).room_kinds == std::vector<std::size_t>{0, 0}));
+  // No room at all: nothing fits.
+  CHECK(bounded(90).room_share(0, 0) > 1);
+}
+
+/// What encoders 0 and 1 get of two rounds, which come to 60 and to 100.
+struct Rounds {
+  ParallelPlan plan = replicas(2, 2);
+  PhaseWork work = work_of({40, 20, 30, 20, 20, 15, 15, 0}, 2);
+  std::vector<LlmCut> cuts{
+      {ReplicaId{2}, {{one_part({0, 1}), one_part({2, 3, 4})}, {one_part({0, 1, 2, 3, 4})}}},
+      {ReplicaId{3}, {{one_part({7}), one_part({5, 6})}, {one_part({5, 6, 7})}}}};
+
+  /// Both replicas have room for so much of a round.
+  Result<std::vector<MicrobatchList>> within(double room) {
+    work.room_shares.assign(1, {});
+    for (const double rows : work.rows) work.room_shares[0].push_back(rows / room);
+    work.room_kinds = {0, 0};
+    return spread_within_rooms(plan, ModuleGroupId{0}, cuts, work, {});
+  }
+};
+
+TEST_CASE("what has no room in a round goes to who has some", "[engine]") {
+  Rounds rounds;
+  const auto free = spread_phase(rounds.plan, ModuleGroupId{0}, rounds.cuts, rounds.work, {});
+  // The second makes up for the first round, and gets 65 of the next.
+  CHECK((free[0] == MicrobatchList{one_part({0}), one_part({3, 5})}));
+  CHECK((free[1] == MicrobatchList{one_part({1, 7}), one_part({2, 4, 6})}));
+  CHECK((rounds.within(70).value() == free));
+  CHECK(have_room(free, rounds.work));
+  // Of 55 it has 10 too much: 15 is enough.
+  const auto bounded = rounds.within(55).value();
+  CHECK((bounded[0] == MicrobatchList{one_part({0}), one_part({3, 5, 6})}));
+  CHECK((bounded[1] == MicrobatchList{one_part({1, 7}), one_part({2, 4})}));
+  CHECK_FALSE(have_room(free, rounds.work));
+  CHECK(have_room(bounded, rounds.work));
+}
+
+TEST_CASE("where no deal has room for a round, who lacks what is told", "[engine][errors]") {
+  Rounds rounds;
+  const auto none = rounds.within(45);  // Twice that is less than 100.
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().code == Errc::infeasible);
+  CHECK(none.error().where == "cluster.device_memory_gib");
+  // 30 and 15 fill the first; of 20 and 20 the second has no room for the last 15.
+  CHECK_THAT(none.error().message,
+             ContainsSubstring("replica 1 of " + rounds.plan.module_groups[0].name));
+  CHECK_THAT(none.error().message, ContainsSubstring("55 rows in round 1"));
+  CHECK_THAT(none.error().message, ContainsSubstring("room for that of 45"));
+  CHECK_THAT(none.error().fix, ContainsSubstring("train.microbatches"));
+}
+
+TEST_CASE("no replica gets more of a round than it has room for", "[engine][property]") {
+  std::mt19937_64 random(21);
+  int changed = 0, refused = 0;
+  for (int turn = 0; turn < 300; ++turn) {
+    // At most as many llms as encoders: a share of a round is one microbatch.
+    const int encoders = 2 + static_cast<int>(random() % 4),
+              llms = 1 + static_cast<int>(random() % static_cast<unsigned>(encoders));
+    const auto plan = replicas(encoders, llms);
+    std::vector<LlmCut> cuts;
+    std::vector<double> weights, rounds(3);
+    for (int r = 0; r < llms; ++r) {
+      LlmCut cut{ReplicaId{encoders + r}, {}};
+      for (double& round : rounds) {
+        std::vector<std::int32_t> own;
+        for (std::size_t i = 0, size = 1 + random() % 6; i < size; ++i) {
+          own.push_back(static_cast<std::int32_t>(weights.size()));
+          weights.push_back(random() % 3 == 0 ? 0.0 : 1.0 + static_cast<double>(random() % 100));
+          round += weights.back();
+        }
+        cut.cut.encoder.push_back(one_part(own));
+        cut.cut.llm.push_back(one_part(own));
+      }
+      cuts.push_back(std::move(cut));
+    }
+    const double room = std::max(*std::max_element(weights.begin(), weights.end()),
+                                 1.1 * *std::max_element(rounds.begin(), rounds.end()) / encoders);
+    if (!(room > 0)) continue;
+    auto work = work_of(weights, static_cast<std::size_t>(encoders));
+    const auto free = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
+    for (const double kind : {1.0, 1.1}) {
+      auto& shares = work.room_shares.emplace_back();
+      for (const double rows : weights) shares.push_back(rows / (kind * room));
+    }
+    for (int e = 0; e < encoders; ++e) work.room_kinds.push_back(static_cast<std::size_t>(e % 2));
+    const auto made = spread_within_rooms(plan, ModuleGroupId{0}, cuts, work, {});
+    if (!made.ok()) {
+      REQUIRE(made.error().code == Errc::infeasible);
+      REQUIRE_FALSE(have_room(free, work));
+      ++refused;
+      continue;
+    }
+    REQUIRE(have_room(made.value(), work));
+    REQUIRE((made.value() == free) == have_room(free, work));
+    changed += made.value() != free ? 1 : 0;
+    std::multiset<std::int32_t> seen;
+    for (const auto& list : made.value())
+      for (const auto unit : all_of(list)) seen.insert(unit);
+    REQUIRE(seen.size() == weights.size());
+    REQUIRE(std::set<std::int32_t>(seen.begin(), seen.end()).size() == weights.size());
+  }
+  CHECK(changed > 30);
+  CHECK(refused < 100);
+}
+
+/// Two pipelines of an encoder and an llm on nodes of their own, where a row keeps 1000 bytes.
+struct Memory {
+  ParallelPlan plan;
+
+  Memory() {
+    HandLayout layout;
+    for (const int node : {0, 2})
+      layout.pipelines.push_back({{node, 0, {{"vision", {}}}}, {node + 1, 0, {{"llm", {}}}}});
+    plan = scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {4, 1}).value();
+  }
+
+  /// Pipelines train what they are given in two microbatches. `rows`: that a device has room for;
+  /// 0: no bound.
+  Result<PredictedIteration> train(const std::string& policy,
+                                   const std::vector<std::vector<int>>& pictures, int rows) const {
+    DealtBatch batch{1, 1, {}, {}};
+    for (const auto& own : pictures) {
+      auto& samples = batch.pipelines.emplace_back();
+      for (const int picture : own) {
+        samples.push_back(static_cast<std::int32_t>(batch.samples.size()));
+        batch.samples.push_back(two_layer_sample(picture, 2));
+      }
+    }
+    MicrobatchingOptions options;
+    options.exchange = "per-phase";
+    options.items = "whole";
+    options.policy = policy;
+    options.microbatches = 2;
+    // Half a row is for what is kept besides.
+    const Bytes memory{rows > 0 ? 1000 * rows + 500 : 0};
+    const auto costs = std::make_shared<const PlanningCosts>(
+        PlanningCosts{scheduler::testing::two_layer_costs(0, 1000), {}, memory});
+    return Microbatching(plan, options, costs).plan(batch);
+  }
+
+  /// The most rows of a microbatch of an encoder.
+  int largest(const PredictedIteration& made) const {
+    int most = 0;
+    for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+      for (const Microbatch& microbatch : made.iteration.microbatches[r]) {
+        int rows = 0;
+        for (const auto unit : all_of({microbatch}))
+          if (const auto& media = made.iteration.samples[static_cast<std::size_t>(unit)].media;
+              !media.empty())
+            rows += media[0].items[0].hidden_rows;
+        if (!plan.is_llm(ReplicaId{r})) most = std::max(most, rows);
+      }
+    return most;
+  }
+};
+
+TEST_CASE("an exchange keeps what memory promises", "[engine]") {
+  const Memory memory;
+  // The rounds above, in two pipelines.
+  const std::vector<std::vector<int>> pictures{{40, 20, 0, 30, 20, 20}, {0, 0, 0, 15, 15, 0}};
+  const auto free = memory.train("in-order", pictures, 0).value();
+  CHECK(free.prediction.exchanged);
+  CHECK(memory.largest(free) == 65);
+  const auto bounded = memory.train("in-order", pictures, 55).value();
+  CHECK(bounded.prediction.exchanged);
+  CHECK_FALSE(bounded.prediction.exchange_refused);
+  CHECK(memory.largest(bounded) <= 55);
+  // Without an exchange one encoder would have 70.
+  CHECK(bounded.prediction.phases[0].planned < bounded.prediction.phases[0].drawn);
+}
+
+TEST_CASE("an exchange that no deal has room for is refused, and says for whom",
+          "[engine][errors]") {
+  const Memory memory;
+  // 40 is all that a replica does of one round, so that there is one: of 95, for twice 45. Alone
+  // the first pipeline has two microbatches of 40.
+  const auto made = memory.train("hierarchical", {{40, 20, 20}, {15}}, 45);
+  REQUIRE(made.ok());
+  CHECK_FALSE(made.value().prediction.exchanged);
+  REQUIRE(made.value().prediction.exchange_refused);
+  CHECK(made.value().prediction.exchange_refused->where == "cluster.device_memory_gib");
+  CHECK_THAT(made.value().prediction.exchange_refused->message,
+             ContainsSubstring("of " + memory.plan.module_groups[0].name + " would keep"));
+  CHECK(memory.largest(made.value()) == 40);
+}
+
+}  // namespace
+}  // namespace troupe::engine
