@@ -14,6 +14,9 @@ namespace troupe::engine {
 
 namespace {
 
+// So many samples tell how fast a replica is.
+constexpr std::size_t kSamplesAsked = 256;
+
 // Of a room that there is not: more than any.
 constexpr double kNoRoom = 1e6;
 
@@ -72,6 +75,16 @@ Error no_room(const ParallelPlan& plan, ModuleGroupId group, std::size_t replica
 }
 
 }  // namespace
+
+void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
+                   const StageShares& shares, std::size_t samples, std::vector<PhaseWork>& phases) {
+  for (std::size_t g = 0; g < phases.size(); ++g) {
+    const auto replicas = replicas_of(plan, ModuleGroupId{g});
+    for (std::size_t r = 0; r < replicas.size(); ++r)
+      phases[g].shares[r] *=
+          correction.slowdown(replicas[r], shares, std::min(samples, kSamplesAsked));
+  }
+}
 
 void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                  Bytes device_memory, std::vector<PhaseWork>& phases) {

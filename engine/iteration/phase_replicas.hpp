@@ -1,4 +1,5 @@
-// How replicas of a phase differ: how many rows they have room for.
+// How replicas of a phase differ: how fast they were measured to be, and how many rows they have
+// room for.
 //
 // Pure and deterministic. Helper of microbatching and phase_exchange.
 
@@ -11,11 +12,18 @@
 
 #include "balancer/loads/first_to_finish.hpp"
 #include "engine/iteration/phase_exchange.hpp"
+#include "engine/learning/cost_correction.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
 namespace troupe::engine {
+
+/// Lets the shares of replicas follow their measured speeds, by what a few of the first `samples`
+/// samples take there (`CostCorrection::slowdown`). What is known of a shape counts where it was
+/// measured alone: others learn it when they get one.
+void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
+                   const StageShares& shares, std::size_t samples, std::vector<PhaseWork>& phases);
 
 /// Fills in what units of each encoder's group take of the room that its replicas have for one
 /// microbatch (`scheduler::microbatch_rooms`), on the stage where that is most. Taken to add up,

@@ -1,6 +1,8 @@
 #include "engine/learning/cost_correction.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -93,6 +95,27 @@ balancer::Workload CostCorrection::corrected(balancer::Workload weight, Pipeline
     for (const auto& share : shares.of(stage, sample))
       (share.llm ? llm : encoder).add(share.predicted_ms, samples_.factor(share.shape));
   return {weight.encoder_ms * encoder.ratio(), weight.llm_ms * llm.ratio()};
+}
+
+double CostCorrection::slowdown(ReplicaId replica, const StageShares& shares,
+                                std::size_t samples) const {
+  std::map<DeviceId, Sums> devices;
+  for (const StageId stage : plan_.at(replica).stages) {
+    Sums own;
+    for (std::size_t s = 0; s < samples; ++s)
+      for (const auto& share : shares.of(stage, static_cast<std::int32_t>(s)))
+        own.add(share.predicted_ms, samples_.factor(share.shape));
+    for (const DeviceId device : plan_.at(stage).devices) {
+      devices[device].plain += own.plain;
+      devices[device].corrected += own.corrected;
+    }
+  }
+  Sums busiest;
+  for (const auto& [device, own] : devices) {
+    busiest.plain = std::max(busiest.plain, own.plain);
+    busiest.corrected = std::max(busiest.corrected, own.corrected);
+  }
+  return busiest.ratio();
 }
 
 void CostCorrection::learn(const IterationPlan& iteration, const scheduler::TaskCost& task_ms,

@@ -87,6 +87,15 @@ TEST_CASE("where taking off is not enough all are packed anew", "[balancer]") {
   CHECK((places == Places{0, 1, 1, 0}));
 }
 
+TEST_CASE("where no rank has room for an item another one makes way", "[balancer]") {
+  // First a 5 goes into the room for 8, where it leaves less, then one into that for 10. 6 has room
+  // beside neither; the first 5 can be with the other one, and 6 with 2.
+  const Case full{{{1, 0}, {1, 0}, {1, 0}, {1, 0}}, {6, 2, 5, 5}, {8, 10}};
+  Places places{0, 0, 0, 0};
+  CHECK_FALSE(full.fit(places));
+  CHECK((places == Places{0, 0, 1, 1}));
+}
+
 TEST_CASE("an item that finds no room is named, with who would be least too full", "[balancer]") {
   const Case full{{{1, 0}, {1, 0}, {1, 0}}, {7, 9, 6}, {8, 12}};
   Places places{0, 0, 0};

@@ -143,6 +143,20 @@ TEST_CASE("a sample weighs what its own shape was measured to take, and others k
   CHECK(correction.corrected_shapes() >= 1);
 }
 
+TEST_CASE("a replica is as slow as what its samples take there says", "[engine]") {
+  const SlowPicture world;
+  const auto correction = learned(world);
+  const std::vector<SampleShape> samples{two_layer_sample(kSlowRows, 100),
+                                         two_layer_sample(200, 100)};
+  const auto shares = world.shares(samples);
+  // 600 rows for four times as long, and 200 as the profile says.
+  CHECK(correction.slowdown(ReplicaId{0}, shares, 2) ==
+        Approx((4 * 600 + 200) / 800.0).epsilon(0.05));
+  CHECK(correction.slowdown(ReplicaId{0}, shares, 1) == Approx(4).epsilon(0.05));
+  CHECK(correction.slowdown(ReplicaId{1}, shares, 2) == 1);  // The llm's bits stay.
+  CHECK(correction.slowdown(ReplicaId{0}, shares, 0) == 1);
+}
+
 TEST_CASE("a part that was never measured takes what its samples say", "[engine]") {
   const SlowPicture world;
   const auto correction = learned(world);

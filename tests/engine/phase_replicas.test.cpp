@@ -1,10 +1,12 @@
-// Replicas of a phase that have not much room.
+// Replicas of a phase that were measured to be slow, or have not much room.
 
 #include "tests/torch_catch.hpp"
 
 #include "engine/iteration/phase_replicas.hpp"
 
 #include <algorithm>
+#include <catch2/catch_approx.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 #include <memory>
@@ -14,7 +16,9 @@
 #include <vector>
 
 #include "engine/iteration/microbatching.hpp"
+#include "runtime/vocabulary/random.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "tests/engine/measured_events.hpp"
 #include "tests/engine/phase_fixture.hpp"
 #include "tests/engine/samples_of_lists.hpp"
 #include "tests/scheduler/two_layers.hpp"
@@ -22,8 +26,72 @@
 namespace troupe::engine {
 namespace {
 
+using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
 using scheduler::testing::two_layer_sample;
+
+/// Two encoders and two llms of one layer, each on a node of its own, as replicas of one pipeline.
+ParallelPlan two_and_two() {
+  HandLayout layout;
+  for (const int node : {0, 1})
+    layout.replicas.push_back({{"vision"}, {{node, 0, {{"vision", {}}}}}});
+  for (const int node : {2, 3}) layout.replicas.push_back({{"llm"}, {{node, 0, {{"llm", {}}}}}});
+  return scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {4, 1}).value();
+}
+
+/// Forty samples of one pipeline, no two steps alike.
+DealtBatch forty(std::uint64_t seed) {
+  Random random(seed);
+  DealtBatch batch{1, 1, {}, {{}}};
+  for (std::int32_t i = 0; i < 40; ++i) {
+    const auto rows = static_cast<std::int32_t>(64 + 64 * random.below(6));
+    batch.samples.push_back(
+        two_layer_sample(rows, static_cast<TokenCount>(64 + 64 * random.below(6))));
+    batch.pipelines[0].push_back(i);
+  }
+  return batch;
+}
+
+/// Work of a phase on one of its replicas.
+double dealt_to(const PredictedIteration& made, ReplicaId replica, std::size_t phase) {
+  double work = 0;
+  for (const auto unit : all_of(made.iteration.microbatches[replica.index()]))
+    work += made.work->phases[phase].work_of(static_cast<std::size_t>(unit));
+  return work;
+}
+
+TEST_CASE("a replica that is measured to be half as fast gets half as much", "[engine]") {
+  const std::size_t slow_phase = GENERATE(std::size_t{0}, std::size_t{1});
+  CAPTURE(slow_phase);
+  const auto plan = two_and_two();
+  const auto known = std::make_shared<const PlanningCosts>(
+      PlanningCosts{scheduler::testing::two_layer_costs(2, 0), {}, {}});
+  MicrobatchingOptions options;
+  options.exchange = "per-phase";
+  options.items = "whole";
+  options.policy = "hierarchical";
+  options.microbatches = 2;
+  options.adaptive_correction = true;
+  Microbatching microbatching(plan, options, known);
+  const auto replicas = replicas_of(plan, ModuleGroupId{slow_phase});
+  const StageId slow = plan.at(replicas[0]).stages.front();
+  // Nothing is known yet: as the profile says.
+  CHECK(microbatching.plan(forty(50)).value().work->phases[slow_phase].shares ==
+        std::vector<double>{1, 1});
+  for (std::uint64_t step = 0; step < 12; ++step) {
+    const auto made = microbatching.plan(forty(step)).value();
+    const auto factor = [&](StageId stage) { return stage == slow ? 2.0 : 1.0; };
+    microbatching.learn(made.iteration, made.prediction,
+                        measured_events(plan, *known, made.iteration, factor), 1e4);
+  }
+  const auto made = microbatching.plan(forty(60)).value();
+  const auto& shares = made.work->phases[slow_phase].shares;
+  CHECK(shares[0] == Approx(2).epsilon(0.1));
+  CHECK(shares[1] == 1);
+  CHECK((made.work->phases[1 - slow_phase].shares == std::vector<double>{1, 1}));
+  CHECK(dealt_to(made, replicas[0], slow_phase) ==
+        Approx(dealt_to(made, replicas[1], slow_phase) / 2).epsilon(0.15));
+}
 
 TEST_CASE("units take as much of a room as bytes say, on the stage where it is most", "[engine]") {
   const auto plan = replicas(2, 1);
@@ -215,12 +283,13 @@ TEST_CASE("an exchange keeps what memory promises", "[engine]") {
   const auto free = memory.train("in-order", pictures, 0).value();
   CHECK(free.prediction.exchanged);
   CHECK(memory.largest(free) == 65);
-  const auto bounded = memory.train("in-order", pictures, 55).value();
-  CHECK(bounded.prediction.exchanged);
-  CHECK_FALSE(bounded.prediction.exchange_refused);
-  CHECK(memory.largest(bounded) <= 55);
-  // Without an exchange one encoder would have 70.
-  CHECK(bounded.prediction.phases[0].planned < bounded.prediction.phases[0].drawn);
+  const auto bounded = memory.train("in-order", pictures, 55);
+  REQUIRE(bounded.ok());  // Without an exchange one encoder would have 70.
+  CHECK(bounded.value().prediction.exchanged);
+  CHECK_FALSE(bounded.value().prediction.exchange_refused);
+  CHECK(memory.largest(bounded.value()) <= 55);
+  const PhaseBalance& vision = bounded.value().prediction.phases[0];
+  CHECK(vision.planned < vision.drawn);
 }
 
 TEST_CASE("an exchange that no deal has room for is refused, and says for whom",
