@@ -148,7 +148,7 @@ CASES = {
     # Data that are not on all nodes.
     **{name: (overrides, "sources", parity_sources.STEPS) for name, overrides in parity_sources.CASES.items()},
     # Encoders share a batch out among all their replicas.
-    **{name: (overrides, "all", 5) for name, overrides in parity_exchange.CASES.items()},
+    **{name: (overrides, "all", parity_exchange.STEPS[name]) for name, overrides in parity_exchange.CASES.items()},
     # The way of rows from encoders to the llm is pinned.
     **{name: (overrides, "all", parity_replicas.STEPS) for name, overrides in parity_boundary.CASES.items()},
     **{f"late-{name}": ([*LATE, *overrides], "all", steps)
@@ -563,7 +563,7 @@ def run_case(bench, name, steps):
         raise Failure("\n".join(faults))
     if of_matrix and (faults := faults_of_plans(pipelined, *name.split("/")[:2])):
         raise Failure("\n".join(faults))
-    if of_matrix and steps == STEPS:
+    if (of_matrix and steps == STEPS) or name == parity_exchange.MEASURED:
         same_bits(pipelined, case.replay(pipelined), "pipelined against the reference of its recorded plans")
     else:
         by_plan = case.train("by-plan", "--reference", "--microbatches", "plan")
