@@ -90,6 +90,7 @@ void add_phases(const Planning& planning, const PlannedStep& planned, Json& json
   for (std::size_t g = 0; g < prediction.phases.size(); ++g) {
     Json phase{{"phase", plan.module_groups[g].name}};
     add_figures(prediction.phases[g], prediction.far_rows[g], phase);
+    if (prediction.exchanges(g)) phase["exchanged"] = true;
     json["phases"].push_back(std::move(phase));
   }
   json["exchange"] = exchange_json(plan, planning.setup.job.balancer.exchange, count_of(planned));

@@ -276,7 +276,7 @@ void add_phases(const ParallelPlan& plan, const engine::Prediction& prediction,
     const engine::FarRows& far = prediction.far_rows[g];
     metrics.phases.push_back({plan.module_groups[g].name, phase.drawn, phase.planned, phase.bound,
                               measured_imbalance(plan, ModuleGroupId{g}, work), far.planned,
-                              far.bound});
+                              far.bound, prediction.exchanges(g)});
   }
 }
 

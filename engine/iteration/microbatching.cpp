@@ -310,7 +310,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
     if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
       return std::move(done).error();
-  auto dealt = deal_cuts(*work, cuts, way);
+  auto dealt = deal_cuts(*work, cuts, way, prediction);
   if (!dealt.ok()) return std::move(dealt).error();
   auto made = finish(batch, work, std::move(dealt).value(), prediction);
   const bool may_lack_room = !made.ok() && made.error().code == Errc::infeasible &&
@@ -320,7 +320,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   // Memory hardly ever binds, so steps are dealt by work alone first.
   Work bounded = *work;
   bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
-  auto fitted = deal_cuts(bounded, cuts, way);
+  auto fitted = deal_cuts(bounded, cuts, way, prediction);
   if (!fitted.ok()) return std::move(fitted).error();
   return finish(batch, std::move(work), std::move(fitted).value(), std::move(prediction));
 }

@@ -205,7 +205,7 @@ class Microbatching {
                       const Way& way, std::vector<LlmCut>& cuts, Prediction& prediction) const;
   /// Microbatches of all replicas. Errors: as `spread_within_rooms`.
   Result<std::vector<MicrobatchList>> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
-                                                const Way& way) const;
+                                                const Way& way, Prediction& prediction) const;
   /// Those of an encoder's group, spread over its replicas.
   Result<std::vector<MicrobatchList>> spread_out(ModuleGroupId group, const Work& work,
                                                  const std::vector<LlmCut>& cuts,

@@ -211,7 +211,9 @@ Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, Pi
 
 Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
                                                              const std::vector<LlmCut>& cuts,
-                                                             const Way& way) const {
+                                                             const Way& way,
+                                                             Prediction& prediction) const {
+  prediction.exchanged_phases.assign(plan_.module_groups.size(), false);
   const auto load_of = [&](ReplicaId replica, const Microbatch& microbatch) {
     return forward_load(plan_, work, replica, microbatch);
   };
@@ -236,6 +238,7 @@ Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
     // Post-balancing never makes it worse, and moves no rows for nothing.
     const double load = may_stay ? largest_load(drawn, work.phases[g]) : kImpossible;
     if (!(largest_load(spread, work.phases[g]) < load * (1 - kSumRounding))) continue;
+    prediction.exchanged_phases[g] = true;
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
   }

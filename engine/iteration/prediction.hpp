@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -30,6 +31,12 @@ struct Prediction {
   /// Per pipeline: of its samples, by the profile alone.
   std::vector<balancer::Workload> work;
   bool exchanged = false;  ///< Encoders share samples of all pipelines out (`balancer.exchange`).
+  /// Per module group: whether its samples are spread over all its replicas for that. A phase that
+  /// this would not make more even stays as it was cut. Empty: none is.
+  std::vector<bool> exchanged_phases;
+  bool exchanges(std::size_t group) const {
+    return group < exchanged_phases.size() && exchanged_phases[group];
+  }
   /// Why they could not, where the job wants it or leaves it open; none where they do, or need not.
   std::optional<Error> exchange_refused = {};
   /// Per device: most bytes of activations, rows and gradients at any time, held rows included.

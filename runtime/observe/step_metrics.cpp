@@ -78,11 +78,13 @@ std::string metrics_line(const StepMetrics& metrics) {
                {"checkpoint_stall_ms", metrics.checkpoint_stall_ms},
                {"checkpoint_ms", metrics.checkpoint_ms},
                {"generation", metrics.epoch_number}};
-  for (const auto& phase : metrics.phases)
+  for (const auto& phase : metrics.phases) {
     line["phases"][phase.group] = {
         {"imbalance_drawn", phase.drawn},       {"imbalance_planned", phase.planned},
         {"imbalance_bound", phase.bound},       {"imbalance", phase.measured},
         {"rows_between_nodes", phase.far_rows}, {"rows_between_nodes_bound", phase.far_rows_bound}};
+    if (phase.exchanged) line["phases"][phase.group]["exchanged"] = true;
+  }
   if (metrics.can_exchange) line["exchanged"] = metrics.exchanged;
   for (const auto& [name, value] : metrics.auxiliary_losses) line["auxiliary_losses"][name] = value;
   // A peak that nobody knows gives no share of it.

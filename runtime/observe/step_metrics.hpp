@@ -50,11 +50,13 @@ struct PhaseFigures {
   double measured = 1;        ///< Of the time in its replicas' busiest stages.
   double far_rows = 0;        ///< Share of the rows handed to the llm that leave their node for it.
   double far_rows_bound = 0;  ///< No even deal of parts of samples sends less, as predicted.
+  bool exchanged = false;     ///< Its replicas shared the step's media out; else as it was cut.
 
   friend bool operator==(const PhaseFigures&, const PhaseFigures&) = default;
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, PhaseFigures& x) {
-    return f(x.group, x.drawn, x.planned, x.bound, x.measured, x.far_rows, x.far_rows_bound);
+    return f(x.group, x.drawn, x.planned, x.bound, x.measured, x.far_rows, x.far_rows_bound,
+             x.exchanged);
   }
 };
 

@@ -292,6 +292,17 @@ TEST_CASE("an exchange keeps what memory promises", "[engine]") {
   CHECK(vision.planned < vision.drawn);
 }
 
+TEST_CASE("a phase that is even as it was cut is not told to be exchanged", "[engine]") {
+  const Memory memory;
+  const auto uneven = memory.train("in-order", {{40, 20}, {0, 20}}, 0).value();
+  CHECK(uneven.prediction.exchanges(0));
+  CHECK_FALSE(uneven.prediction.exchanges(1));  // The llm trains what it was dealt.
+  // The step was planned with an exchange, and no phase needed it.
+  const auto even = memory.train("in-order", {{20, 20}, {20, 20}}, 0).value();
+  CHECK(even.prediction.exchanged);
+  CHECK_FALSE(even.prediction.exchanges(0));
+}
+
 TEST_CASE("an exchange that no deal has room for is refused, and says for whom",
           "[engine][errors]") {
   const Memory memory;

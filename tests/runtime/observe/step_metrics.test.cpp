@@ -115,6 +115,10 @@ TEST_CASE("how even each phase was stands under the name of its module group", "
                                                {"rows_between_nodes", 0.25},
                                                {"rows_between_nodes_bound", 0.125}});
   CHECK(json["phases"]["llm"]["imbalance"] == 1.125);
+  metrics.phases[0].exchanged = true;
+  const Json exchanged = Json::parse(metrics_line(metrics));
+  CHECK(exchanged["phases"]["vision+audio"]["exchanged"] == true);
+  CHECK_FALSE(exchanged["phases"]["llm"].contains("exchanged"));
 }
 
 TEST_CASE("throughput is of a device, and a share only of a peak that is known", "[observe]") {
