@@ -1,4 +1,5 @@
-// Replicas of a phase that were measured to be slow, or have not much room.
+// Replicas of a phase that were measured to be slow, have not much room, or stand on nodes of
+// different sizes.
 
 #include "tests/torch_catch.hpp"
 
@@ -223,6 +224,56 @@ TEST_CASE("no replica gets more of a round than it has room for", "[engine][prop
   }
   CHECK(changed > 30);
   CHECK(refused < 100);
+}
+
+TEST_CASE("shares are placed on nodes of different sizes so that fewest bytes leave them",
+          "[engine][property]") {
+  std::mt19937_64 random(22);
+  // On node 0 encoders 0 and 1 with llm 3, on node 1 encoder 2 with llm 4.
+  auto plan = replicas(3, 2);
+  const std::vector<int> nodes{0, 0, 1, 0, 1}, ranks{0, 1, 0, 2, 1};
+  for (std::size_t d = 0; d < nodes.size(); ++d) plan.devices[d] = {NodeId{nodes[d]}, ranks[d]};
+  int moved = 0;
+  for (int turn = 0; turn < 200; ++turn) {
+    PhaseWork work;
+    std::vector<LlmCut> cuts;
+    std::vector<std::int32_t> wanted, seen;
+    for (int r = 0; r < 2; ++r) {
+      std::vector<std::int32_t> own;
+      for (std::size_t i = 0, size = 1 + random() % 4; i < size; ++i) {
+        const auto sample = static_cast<std::int32_t>(work.samples.size());
+        own.push_back(sample);
+        work.samples.push_back(1.0 + static_cast<double>(random() % 5));
+        work.rows.push_back(static_cast<double>(1 + random() % 9));
+        wanted.push_back(r);
+        seen.push_back(static_cast<std::int32_t>(random() % 2));
+        work.apart[sample] = {{NodeId{seen.back()}}, static_cast<double>(random() % 40)};
+      }
+      cuts.push_back({ReplicaId{3 + r}, {{one_part(own)}, {one_part(own)}}});
+    }
+    work.shares = {1, 1, 1};
+    // Of rows that go to their llm's node, and of content that comes from where it is seen.
+    const auto bytes = [&](const std::vector<std::vector<std::int32_t>>& shares) {
+      double sum = 0;
+      for (std::size_t r = 0; r < shares.size(); ++r)
+        for (const auto sample : shares[r]) {
+          const auto s = static_cast<std::size_t>(sample);
+          if (wanted[s] != nodes[r]) sum += work.rows[s];
+          if (seen[s] != nodes[r]) sum += work.apart.at(sample).content;
+        }
+      return sum;
+    };
+    std::vector<std::vector<std::int32_t>> shares;
+    for (const auto& list : spread_phase(plan, ModuleGroupId{0}, cuts, work, {}))
+      shares.push_back(all_of(list));
+    const double planned = bytes(shares);
+    moved += planned > 0 ? 1 : 0;
+    std::sort(shares.begin(), shares.end());
+    do {
+      REQUIRE(planned <= bytes(shares));
+    } while (std::next_permutation(shares.begin(), shares.end()));
+  }
+  CHECK(moved > 100);
 }
 
 /// Two pipelines of an encoder and an llm on nodes of their own, where a row keeps 1000 bytes.
