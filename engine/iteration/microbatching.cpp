@@ -253,6 +253,11 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
     auto other = plan_one(batch, work, other_way);
     if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other), way = other_way;
   }
+  if (!best.ok() && best.error().code == Errc::infeasible && bounds_memory() &&
+      way.shared_microbatches.value_or(options_.microbatches) < options_.microbatches) {
+    way.shared_microbatches = options_.microbatches;  // The more rounds, the less is in each.
+    if (auto other = plan_one(batch, work, way); other.ok()) best = std::move(other);
+  }
   if (!way.is_compared || (!best.ok() && best.error().code != Errc::infeasible)) return best;
   const PlanSize size{static_cast<double>(batch.samples.size()),
                       static_cast<double>(plan_.stages.size()), static_cast<double>(llm_count_),
@@ -296,33 +301,6 @@ double Microbatching::planned_step_ms(const Result<PredictedIteration>& made) co
   if (!made.ok()) return std::numeric_limits<double>::infinity();
   const Prediction& prediction = made.value().prediction;
   return correction_ ? prediction.calibrated_step_ms : prediction.profile_step_ms;
-}
-
-Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
-                                                   std::shared_ptr<const Work> work,
-                                                   const Way& way) const {
-  Prediction prediction;
-  if (correction_)
-    prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
-  prediction.work.resize(batch.pipelines.size());
-  prediction.exchanged = way.exchange != Exchange::off;
-  std::vector<LlmCut> cuts;
-  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
-    if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
-      return std::move(done).error();
-  auto dealt = deal_cuts(*work, cuts, way, prediction);
-  if (!dealt.ok()) return std::move(dealt).error();
-  auto made = finish(batch, work, std::move(dealt).value(), prediction);
-  const bool may_lack_room = !made.ok() && made.error().code == Errc::infeasible &&
-                             way.exchange != Exchange::off && bounds_memory() &&
-                             options_.max_in_flight == 0;
-  if (!may_lack_room) return made;
-  // Memory hardly ever binds, so steps are dealt by work alone first.
-  Work bounded = *work;
-  bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
-  auto fitted = deal_cuts(bounded, cuts, way, prediction);
-  if (!fitted.ok()) return std::move(fitted).error();
-  return finish(batch, std::move(work), std::move(fitted).value(), std::move(prediction));
 }
 
 Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch,

@@ -68,6 +68,33 @@ struct Microbatching::Share {
   std::int64_t stages = 0;            ///< Of the llm replica and one replica of each other group.
 };
 
+Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
+                                                   std::shared_ptr<const Work> work,
+                                                   const Way& way) const {
+  Prediction prediction;
+  if (correction_)
+    prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
+  prediction.work.resize(batch.pipelines.size());
+  prediction.exchanged = way.exchange != Exchange::off;
+  std::vector<LlmCut> cuts;
+  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
+    if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
+      return std::move(done).error();
+  auto dealt = deal_cuts(*work, cuts, way, prediction);
+  if (!dealt.ok()) return std::move(dealt).error();
+  auto made = finish(batch, work, std::move(dealt).value(), prediction);
+  const bool may_lack_room = !made.ok() && made.error().code == Errc::infeasible &&
+                             way.exchange != Exchange::off && bounds_memory() &&
+                             options_.max_in_flight == 0;
+  if (!may_lack_room) return made;
+  // Memory hardly ever binds, so steps are dealt by work alone first.
+  Work bounded = *work;
+  bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
+  auto fitted = deal_cuts(bounded, cuts, way, prediction);
+  if (!fitted.ok()) return std::move(fitted).error();
+  return finish(batch, std::move(work), std::move(fitted).value(), std::move(prediction));
+}
+
 std::vector<balancer::Workload> Microbatching::weights_for(
     Exchange exchange, std::vector<balancer::Workload> weights) {
   if (exchange != Exchange::off)

@@ -354,19 +354,33 @@ TEST_CASE("a phase that is even as it was cut is not told to be exchanged", "[en
   CHECK_FALSE(even.prediction.exchanges(0));
 }
 
-TEST_CASE("an exchange that no deal has room for is refused, and says for whom",
-          "[engine][errors]") {
+TEST_CASE("a phase that is even but has no room as it was cut is dealt all the same", "[engine]") {
   const Memory memory;
-  // 40 is all that a replica does of one round, so that there is one: of 95, for twice 45. Alone
-  // the first pipeline has two microbatches of 40.
-  const auto made = memory.train("hierarchical", {{40, 20, 20}, {15}}, 45);
-  REQUIRE(made.ok());
-  CHECK_FALSE(made.value().prediction.exchanged);
-  REQUIRE(made.value().prediction.exchange_refused);
-  CHECK(made.value().prediction.exchange_refused->where == "cluster.device_memory_gib");
-  CHECK_THAT(made.value().prediction.exchange_refused->message,
-             ContainsSubstring("of " + memory.plan.module_groups[0].name + " would keep"));
-  CHECK(memory.largest(made.value()) == 40);
+  // Each encoder would have 80, of which 60 in one round; dealt, 40 in each.
+  const std::vector<std::vector<int>> pictures{{40, 20, 20, 0}, {20, 0, 40, 20}};
+  CHECK_FALSE(memory.train("in-order", pictures, 0).value().prediction.exchanges(0));
+  const auto bounded = memory.train("in-order", pictures, 45);
+  REQUIRE(bounded.ok());
+  CHECK(bounded.value().prediction.exchanges(0));
+  CHECK(memory.largest(bounded.value()) == 40);
+}
+
+TEST_CASE("what has no room in few rounds is exchanged in more", "[engine]") {
+  const Memory memory;
+  // 40 is all that a replica does of one round, so that there is one: of 95, for twice 45.
+  const std::vector<std::vector<int>> pictures{{40, 20, 20}, {15}};
+  const auto rounds = [&](int room) {
+    const auto made = memory.train("hierarchical", pictures, room);
+    REQUIRE(made.ok());
+    CHECK(made.value().prediction.exchanged);
+    if (room > 0) CHECK(memory.largest(made.value()) <= room);
+    std::size_t most = 0;
+    for (const auto& list : made.value().iteration.microbatches) most = std::max(most, list.size());
+    return most;
+  };
+  CHECK(rounds(0) == 1);
+  CHECK(rounds(60) == 1);
+  CHECK(rounds(45) == 2);
 }
 
 }  // namespace
