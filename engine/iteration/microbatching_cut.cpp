@@ -83,10 +83,16 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   auto dealt = deal_cuts(*work, cuts, way, prediction);
   if (!dealt.ok()) return std::move(dealt).error();
   auto made = finish(batch, work, std::move(dealt).value(), prediction);
-  const bool may_lack_room = !made.ok() && made.error().code == Errc::infeasible &&
-                             way.exchange != Exchange::off && bounds_memory() &&
-                             options_.max_in_flight == 0;
-  if (!may_lack_room) return made;
+  const bool is_bounded = way.exchange != Exchange::off && bounds_memory();
+  const auto lacks_room = [&] {
+    if (!made.ok()) return made.error().code == Errc::infeasible && options_.max_in_flight == 0;
+    // A bound on microbatches in flight is none on what one keeps.
+    return options_.max_in_flight > 0 &&
+           !scheduler::memory_bounds(plan_, work->bound_costs, costs_->device_memory,
+                                     made.value().iteration.microbatches)
+                .ok();
+  };
+  if (!is_bounded || !lacks_room()) return made;
   // Memory hardly ever binds, so steps are dealt by work alone first.
   Work bounded = *work;
   bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);

@@ -290,7 +290,8 @@ struct Memory {
   /// Pipelines train what they are given in two microbatches. `rows`: that a device has room for;
   /// 0: no bound.
   Result<PredictedIteration> train(const std::string& policy,
-                                   const std::vector<std::vector<int>>& pictures, int rows) const {
+                                   const std::vector<std::vector<int>>& pictures, int rows,
+                                   std::int32_t max_in_flight = 0) const {
     DealtBatch batch{1, 1, {}, {}};
     for (const auto& own : pictures) {
       auto& samples = batch.pipelines.emplace_back();
@@ -304,6 +305,7 @@ struct Memory {
     options.items = "whole";
     options.policy = policy;
     options.microbatches = 2;
+    options.max_in_flight = max_in_flight;
     // Half a row is for what is kept besides.
     const Bytes memory{rows > 0 ? 1000 * rows + 500 : 0};
     const auto costs = std::make_shared<const PlanningCosts>(
@@ -341,6 +343,11 @@ TEST_CASE("an exchange keeps what memory promises", "[engine]") {
   CHECK(memory.largest(bounded.value()) <= 55);
   const PhaseBalance& vision = bounded.value().prediction.phases[0];
   CHECK(vision.planned < vision.drawn);
+  // Also where the job bounds microbatches in flight, and schedules are not bound by memory.
+  const auto pinned = memory.train("in-order", pictures, 55, 1);
+  REQUIRE(pinned.ok());
+  CHECK(pinned.value().prediction.exchanged);
+  CHECK(memory.largest(pinned.value()) <= 55);
 }
 
 TEST_CASE("a phase that is even as it was cut is not told to be exchanged", "[engine]") {
