@@ -173,6 +173,7 @@ void write_step(Self self, const StepRecord& record) {
 void write_event(Self self, const observe::RunEvent& event) {
   auto& state = self->state;
   check_lines(self, state.folder->write_event(event));
+  if (event.is_under_way) return;
   if (event.has_phases)
     state.change_ns =
         observe::trace_now_ns() - static_cast<std::int64_t>(1e6 * observe::phases_ms(event));

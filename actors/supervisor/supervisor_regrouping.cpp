@@ -88,13 +88,15 @@ void add_warm_up(const Regrouping& regrouping, observe::RunEvent& event) {
   event.warm_up_steps = warmed.steps;
 }
 
-/// An event for each kind of what happened. Losses come first: these cost the most.
-std::vector<observe::RunEvent> events_of(const SupervisorState& state, Time now) {
+/// An event for each kind of what happened. Losses come first: these cost the most. `first`: what
+/// the change took, where that is known.
+std::vector<observe::RunEvent> events_of(const SupervisorState& state,
+                                         const observe::RunEvent& first) {
   const Regrouping& regrouping = state.regrouping;
   std::vector<observe::RunEvent> events;
   const auto add = [&](const char* kind, const std::vector<NodeId>& nodes, std::string why) {
     observe::RunEvent event;
-    if (events.empty()) event = phases_of(state, now);
+    if (events.empty()) event = first;
     event.has_phases = events.empty();
     event.time = engine::utc_now();
     event.step = state.job.loop.progress().step + 1;
@@ -222,6 +224,10 @@ void regroup(Self self) {
   auto& state = self->state;
   rewind(state);
   bring_up(self, state.regrouping.plan, state.regrouping.change);
+  for (observe::RunEvent& event : events_of(state, {})) {
+    event.is_under_way = true;
+    self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(std::move(event)));
+  }
 }
 
 void regrouped(Self self) {
@@ -231,7 +237,7 @@ void regrouped(Self self) {
   for (const NodeId node : regrouping.drained)
     if (is_awaited_by_save(state, node))
       give_up_save(self, "a node that leaves has not written its share");
-  state.replay = events_of(state, now(self));
+  state.replay = events_of(state, phases_of(state, now(self)));
   state.replayed_change = change_words(regrouping);
   std::string idle;
   if (!regrouping.idle.empty())

@@ -32,11 +32,11 @@ struct BatchWork {
   scheduler::SimulationCosts costs;  ///< Corrected; empty functions where no costs are known.
   /// The same with rows that arrive, for bounds of memory; empty functions where there are none.
   scheduler::SimulationCosts bound_costs;
-  std::vector<double> microbatch_rooms = {};  ///< Per stage; empty where there are none.
-  scheduler::TaskCost profile_ms;             ///< Of tasks, not corrected.
-  std::vector<PhaseWork> phases;              ///< Per module group, as the profile says.
-  std::vector<SamplePiece> pieces = {};       ///< That parts may name behind the samples.
-  NodeTimes times = {};                       ///< Nodes that are slow: in `phases`, not in `costs`.
+  std::vector<double> rooms_in_flight = {};  ///< Per stage; empty where there are none.
+  scheduler::TaskCost profile_ms;            ///< Of tasks, not corrected.
+  std::vector<PhaseWork> phases;             ///< Per module group, as the profile says.
+  std::vector<SamplePiece> pieces = {};      ///< That parts may name behind the samples.
+  NodeTimes times = {};                      ///< Nodes that are slow: in `phases`, not in `costs`.
 };
 
 /// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of

@@ -113,8 +113,8 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
     work.costs = scheduler::with_offloading(std::move(work.costs), plan_, units.shapes());
   if (bounds_memory()) {
     work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, units.shapes());
-    work.microbatch_rooms =
-        scheduler::microbatch_rooms(plan_, work.bound_costs, costs_->device_memory);
+    work.rooms_in_flight =
+        scheduler::rooms_in_flight(plan_, work.bound_costs, costs_->device_memory);
   }
   work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value(),

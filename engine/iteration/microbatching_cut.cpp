@@ -111,7 +111,7 @@ std::vector<balancer::Workload> Microbatching::weights_for(
 std::optional<double> Microbatching::llm_cap(const Work& work, const Share& share,
                                              double llm_ms) const {
   if (!bounds_memory()) return std::nullopt;
-  return scheduler::llm_cap_ms(plan_, work.bound_costs, work.microbatch_rooms, share.llm,
+  return scheduler::llm_cap_ms(plan_, work.bound_costs, work.rooms_in_flight, share.llm,
                                share.samples, llm_ms);
 }
 

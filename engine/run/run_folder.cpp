@@ -88,7 +88,8 @@ RunFolder::RunFolder(fs::path path, observe::LineFile metrics, observe::LineFile
       metrics_(std::move(metrics)),
       samples_(std::move(samples)),
       bad_samples_(std::move(bad_samples)),
-      iterations_(std::move(iterations)) {}
+      iterations_(std::move(iterations)),
+      begun_(path_) {}
 
 Status RunFolder::check(const fs::path& given) {
   const files::ReadingFile waits(given, files::FileUse::write);
@@ -130,6 +131,7 @@ Result<RunFolder> RunFolder::resume(const fs::path& given, const std::string& re
                                     const JobProgress& progress, std::int64_t recorded_step,
                                     EpochNumber generation) {
   const fs::path path = real_folder(given);
+  if (auto told = BegunEvents::tell(path); !told.ok()) return std::move(told).error();
   if (auto laid = lay_aside(path, progress, recorded_step, generation); !laid.ok())
     return std::move(laid).error();
   if (auto written = observe::write_whole_file(path / "resolved.toml", resolved_job); !written.ok())
@@ -187,9 +189,11 @@ Status RunFolder::write_batch(const PlannedBatch& batch) {
 }
 
 Status RunFolder::write_event(const observe::RunEvent& event) {
+  if (event.is_under_way) return begun_.begin(event);
   if (endpoint_) endpoint_->show(event);
   untold_.push_back(observe::event_line(event));
-  return write_events();
+  if (auto written = write_events(); !written.ok()) return written;
+  return begun_.ended(event);
 }
 
 Status RunFolder::write_events() {

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "engine/iteration/batch_planner.hpp"
+#include "engine/run/begun_events.hpp"
 #include "runtime/observe/line_file.hpp"
 #include "runtime/observe/metrics_endpoint.hpp"
 #include "runtime/observe/run_event.hpp"
@@ -64,7 +65,8 @@ class RunFolder {
   /// bad_samples.jsonl alone.
   Status write_dropped(const std::vector<DroppedSample>& dropped, std::int64_t epoch);
 
-  /// events.jsonl, which is there from the first event on.
+  /// events.jsonl, which is there from the first event on. One that is under way is told there by
+  /// who resumes the run, should this process end before it is over (begun_events.hpp).
   Status write_event(const observe::RunEvent& event);
 
   /// metrics.jsonl and samples.jsonl (ids in training order; none for a skipped step).
@@ -104,6 +106,7 @@ class RunFolder {
   observe::LineFile bad_samples_;
   observe::LineFile iterations_;
   std::optional<observe::LineFile> events_;
+  BegunEvents begun_;
   std::vector<std::string> untold_;  ///< Events for which their file could not be opened yet.
   observe::LineFile::Mode events_mode_ = observe::LineFile::Mode::replace;
   std::set<std::string> bad_ids_;

@@ -180,12 +180,19 @@ SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
 
 std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
                                      Bytes device_memory) {
-  const auto depths = stage_depths(plan);
   const auto rooms = rooms_of(plan, costs, device_memory);
-  std::vector<double> found;
+  std::vector<double> bytes;
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    found.push_back(room_beside(plan, rooms, StageId{s}).bytes / depths[s]);
-  return found;
+    bytes.push_back(room_beside(plan, rooms, StageId{s}).bytes);
+  return bytes;
+}
+
+std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
+                                    Bytes device_memory) {
+  const auto depths = stage_depths(plan);
+  auto rooms = microbatch_rooms(plan, costs, device_memory);
+  for (std::size_t s = 0; s < rooms.size(); ++s) rooms[s] /= depths[s];
+  return rooms;
 }
 
 std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
@@ -199,15 +206,6 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
     cap = std::min(cap.value_or(own), own);
   }
   return cap;
-}
-
-std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
-                                     Bytes device_memory) {
-  const auto rooms = rooms_of(plan, costs, device_memory);
-  std::vector<double> bytes;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    bytes.push_back(room_beside(plan, rooms, StageId{s}).bytes);
-  return bytes;
 }
 
 std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes) {

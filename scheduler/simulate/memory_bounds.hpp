@@ -29,22 +29,21 @@ SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& pl
 SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
                                 std::span<const SampleShape> units);
 
-/// Per stage: bytes that one microbatch may keep where as many as stages follow (`stage_depths`)
-/// must fit beside the device's state.
-std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
-                                     Bytes device_memory);
-
-/// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
-/// on every stage of the llm replica it must keep within `rooms` (`microbatch_rooms`). Bytes are
-/// taken as proportional to work. None: no stage keeps anything.
-std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
-                                 std::span<const double> rooms, ReplicaId replica,
-                                 const std::vector<std::int32_t>& samples, double llm_ms);
-
 /// Per stage: the bytes that state leaves of its device, which one microbatch may keep
 /// (`memory_bounds`).
 std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
                                      Bytes device_memory);
+
+/// The same where as many microbatches as stages follow (`stage_depths`) must fit.
+std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
+                                    Bytes device_memory);
+
+/// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
+/// on every stage of the llm replica it must keep within `rooms` (`rooms_in_flight`). Bytes are
+/// taken as proportional to work. None: no stage keeps anything.
+std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
+                                 std::span<const double> rooms, ReplicaId replica,
+                                 const std::vector<std::int32_t>& samples, double llm_ms);
 
 /// Of microbatches that each keep so many bytes, how many a stage may keep where `stages` stages of
 /// a device share `room` bytes evenly; at least 1. Very many where nothing is kept.

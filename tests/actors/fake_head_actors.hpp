@@ -65,6 +65,7 @@ struct RecorderSeen {
   std::vector<PlannedBatchPtr> batches;
   std::vector<StepRecordPtr> steps;
   std::vector<observe::RunEvent> events;
+  std::vector<observe::RunEvent> begun;  ///< The same while they were under way.
   std::vector<Collection> collections;
   bool slow = false;
   bool stuck = false;
@@ -85,7 +86,9 @@ inline RecorderActor::behavior_type fake_recorder(RecorderActor::pointer self, R
       },
       [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
       [seen](const StepRecordPtr& x) { seen->steps.push_back(x); },
-      [seen](const RunEventPtr& x) { seen->events.push_back(*x); },
+      [seen](const RunEventPtr& x) {
+        (x->is_under_way ? seen->begun : seen->events).push_back(*x);
+      },
       [self, seen](collect_atom, Collection x, EpochNumber,
                    const OffersPtr&) -> caf::result<finish_atom> {
         seen->collections.push_back(x);

@@ -31,6 +31,12 @@ TEST_CASE("a step that is not decided is given up and trained again by who is le
     for (const NodeReady& node : next.nodes) CHECK(node.node != NodeId{1});
     CHECK(head.seen[id].decisions.size() == 1);
   }
+  // Should the head be killed now, the next one finds word of it.
+  REQUIRE(head.recorder.begun.size() == 1);
+  CHECK(head.recorder.begun[0].kind == "lost");
+  CHECK((head.recorder.begun[0].nodes == std::vector<NodeId>{NodeId{1}}));
+  CHECK(head.recorder.begun[0].step == 2);
+  CHECK(head.recorder.begun[0].generation == 2);
   head.prepared(1, 2, 1, 1);  // Said before it died; nothing comes of it.
   CHECK(head.seen[0].decisions.size() == 1);
   recovering.bring_up(2, {0, 2, 3});

@@ -30,8 +30,7 @@ struct Fixture {
 std::optional<double> cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                              Bytes device_memory, ReplicaId llm,
                              const std::vector<std::int32_t>& samples, double llm_ms) {
-  return llm_cap_ms(plan, costs, microbatch_rooms(plan, costs, device_memory), llm, samples,
-                    llm_ms);
+  return llm_cap_ms(plan, costs, rooms_in_flight(plan, costs, device_memory), llm, samples, llm_ms);
 }
 
 TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {

@@ -297,7 +297,7 @@ TEST_CASE("no microbatch of the llm passes what its devices have room for", "[en
     while (low + 1 < high) {
       const std::int64_t middle = (low + high) / 2;
       const auto cap =
-          llm_cap_ms(open.plan, costs, microbatch_rooms(open.plan, costs, Bytes{middle}),
+          llm_cap_ms(open.plan, costs, rooms_in_flight(open.plan, costs, Bytes{middle}),
                      ReplicaId{1}, batch.pipelines[0], total);
       (cap.value() < cap_ms ? low : high) = middle;
     }

@@ -97,6 +97,44 @@ TEST_CASE("phases of a change stand in its first line alone", "[engine]") {
   CHECK_THAT(line, ContainsSubstring("warm_up_steps") && ContainsSubstring("tolerance_left"));
 }
 
+TEST_CASE("what had begun when a run ended is told once, by who goes on with it", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run", begun = run / "begun_events.jsonl";
+  const auto event = [](const char* kind, std::vector<NodeId> nodes, EpochNumber generation,
+                        bool is_under_way) {
+    observe::RunEvent made;
+    made.kind = kind;
+    made.nodes = std::move(nodes);
+    made.generation = generation;
+    made.step = 5;
+    made.is_under_way = is_under_way;
+    return made;
+  };
+  {
+    auto folder = RunFolder::create(run, "job").value();
+    REQUIRE(folder.write_event(event("lost", {NodeId{1}}, 2, true)).ok());
+    CHECK_FALSE(fs::exists(run / "events.jsonl"));
+    REQUIRE(folder.write_event(event("joined", {NodeId{4}}, 2, true)).ok());
+    REQUIRE(folder.write_event(event("lost", {NodeId{1}}, 2, false)).ok());
+    REQUIRE(folder.write_event(event("joined", {NodeId{4}}, 2, false)).ok());
+    CHECK_FALSE(fs::exists(begun));
+    // Another one is lost before the job goes on without the first: both are one event.
+    REQUIRE(folder.write_event(event("lost", {NodeId{3}}, 3, true)).ok());
+    REQUIRE(folder.write_event(event("lost", {NodeId{3}, NodeId{2}}, 4, true)).ok());
+    REQUIRE(folder.write_event(event("checkpoint", {}, 4, false)).ok());
+    CHECK(fs::exists(begun));
+  }
+  JobProgress progress;
+  progress.step = 4;
+  for (int time = 0; time < 2; ++time) {
+    REQUIRE(RunFolder::resume(run, "job", progress, 4, 4).ok());
+    CHECK_FALSE(fs::exists(begun));
+    const std::string lines = content(run / "events.jsonl");
+    CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
+    CHECK_THAT(lines, ContainsSubstring(R"("kind":"lost","nodes":[3,2],"why":"; the head ended)"));
+  }
+}
+
 TEST_CASE("a rate that is not known is in no line", "[engine]") {
   const testing::ScratchFolder scratch;
   auto folder = RunFolder::create(scratch / "run", "job").value();
