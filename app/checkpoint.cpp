@@ -22,6 +22,7 @@
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
 #include "runtime/job/run_checkpoints.hpp"
+#include "runtime/state/incomplete_save.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 #include "runtime/vocabulary/printable.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -81,6 +82,16 @@ Json json_of(const Error& error) {
   return {{"where", error.where}, {"error", error.message}, {"fix", error.fix}};
 }
 
+/// A row for each save of a part of the model, which nothing goes on from.
+void list_incomplete(const fs::path& folder, Json& json, std::ostringstream& text) {
+  for (const auto& [step, path] : state::incomplete_saves_in(folder)) {
+    const Error why = state::why_incomplete(path);
+    json.push_back({{"step", step}, {"incomplete", json_of(why)}});
+    text << std::setw(7) << step << "  incomplete: " << printable(why.where + ": " + why.message)
+         << "\n";
+  }
+}
+
 int list(const Options& options) {
   const auto all = chosen(options);
   if (!all.ok()) return report(all.error());
@@ -102,9 +113,10 @@ int list(const Options& options) {
          << size_text(manifest.bytes()) << std::right << "  " << std::setw(5)
          << manifest.files.size() << "  " << dtype_word(manifest.dtype) << "\n";
   }
+  list_incomplete(folder_of(options.run).value(), json, text);
   if (options.json)
     std::cout << json.dump(2) << "\n";
-  else if (all.value().empty())
+  else if (json.empty())
     std::cout << "no checkpoint yet\n";
   else
     std::cout << text.str();

@@ -9,6 +9,7 @@
 #include "engine/setup/job_setup.hpp"
 #include "engine/setup/resume.hpp"
 #include "runtime/observe/run_facts.hpp"
+#include "runtime/state/incomplete_save.hpp"
 
 namespace troupe::app {
 
@@ -23,7 +24,8 @@ bool is_unfinished(const std::filesystem::path& run) {
 /// A job that begins would lay aside what it never wrote, where its checkpoints do not lie in its
 /// run folder.
 Status check_shared_folder(const job::Job& job) {
-  const auto all = state::checkpoints_in(job.checkpoint_dir());
+  auto all = state::checkpoints_in(job.checkpoint_dir());
+  for (const auto& part : state::incomplete_saves_in(job.checkpoint_dir())) all.insert(part);
   if (all.empty() || engine::lies_in(job.checkpoint_dir(), job.job.run_dir)) return Done{};
   return Error{Errc::invalid_argument,
                "this job would begin anew, and a run before has left checkpoints there, the newest "
@@ -56,6 +58,13 @@ void pass_over_others(const job::Job& job, state::FoundCheckpoint& found) {
   }
 }
 
+/// Nothing goes on from it, and who begins anew is to say so: the part would be given up.
+Error only_a_part(Error why) {
+  why.message = "no checkpoint of this run is whole: " + why.message;
+  why.fix += "; else begin anew with --fresh, which keeps this run beside it";
+  return why;
+}
+
 }  // namespace
 
 Result<ChosenCheckpoint> choose_checkpoint(const job::Job& job, const ResumeWish& wish) {
@@ -66,8 +75,14 @@ Result<ChosenCheckpoint> choose_checkpoint(const job::Job& job, const ResumeWish
     return chosen;
   }
   const auto folder = job.checkpoint_dir();
+  auto joined = state::join_incomplete_saves(folder);
+  if (!joined.ok())
+    chosen.warnings.push_back(engine::warning_text(joined.error()));
+  else if (const auto& whole = joined.value())
+    chosen.warnings.push_back("incomplete saves were put together: " + whole->string());
   auto found = state::find_checkpoint(folder);
   if (found.newest) pass_over_others(job, found);
+  if (!found.newest && found.incomplete) return only_a_part(*std::move(found.incomplete));
   if (!found.newest && !found.passed_over.empty()) {
     Error none = found.passed_over.front();
     none.message = "no checkpoint of this run is whole; the newest: " + none.message;
@@ -78,6 +93,11 @@ Result<ChosenCheckpoint> choose_checkpoint(const job::Job& job, const ResumeWish
   if (!found.newest && wish.resume)
     return Error{Errc::not_found, "there is no checkpoint to go on from", folder.string(),
                  "name the run with --resume RUN, or leave --resume out to begin"};
+  if (found.incomplete)
+    chosen.warnings.push_back(engine::warning_text(*found.incomplete) +
+                              "; this one is laid aside (superseded): the job " +
+                              "goes on from step " +
+                              std::to_string(found.newest->manifest().progress.step));
   for (const Error& why : found.passed_over)
     chosen.warnings.push_back(engine::warning_text(why) + "; the checkpoint before it is taken");
   chosen.checkpoint = std::move(found.newest);

@@ -25,14 +25,17 @@ struct ResumeWish {
 
 struct ChosenCheckpoint {
   std::unique_ptr<state::Checkpoint> checkpoint;  ///< Null: the job begins.
-  std::vector<std::string> warnings;  ///< Newer checkpoints that are damaged, a line each.
+  std::vector<std::string> warnings;  ///< Newer ones that are damaged or incomplete, a line each.
   Status status = Done{};             ///< Why none can be gone on from though one should.
 };
 
 /// The newest whole checkpoint of the job's run where one is wished, or where the run that is there
-/// has not come to its end: it was killed, or ended with exit code 75.
+/// has not come to its end: it was killed, or ended with exit code 75. Incomplete saves that have
+/// all of a state together become its checkpoint first; a newer one that lacks something is warned
+/// of.
 ///
-/// Errors: not_found: one is wished and there is none. bad_data: there are some, none is whole.
+/// Errors: not_found: one is wished and there is none. bad_data: there are some, none is whole; or
+/// an incomplete save alone: names what is missing, and who held it.
 Result<ChosenCheckpoint> choose_checkpoint(const job::Job& job, const ResumeWish& wish);
 
 }  // namespace troupe::app

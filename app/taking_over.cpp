@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "app/control_file.hpp"
+#include "app/terminal.hpp"
 #include "engine/run/run_lock.hpp"
 #include "runtime/job/changed_keys.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/observe/run_facts.hpp"
+#include "runtime/state/incomplete_save.hpp"
 
 namespace troupe::app {
 
@@ -51,6 +53,13 @@ bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish) {
   if (!facts.ok() || facts.value().end || !read_control(run).ok()) return false;
   const std::chrono::duration<double> timeout(job.cluster.head_timeout_s);
   return quiet_for(run) < kQuietest + timeout;
+}
+
+bool may_save_for_nodes(const job::Job& job, const ResumeWish& wish) {
+  if (may_have_waiting_nodes(job, wish)) return true;
+  const auto facts = observe::read_run_facts(job.job.run_dir);
+  return facts.ok() && facts.value().end && facts.value().end->exit_code == kResumable &&
+         !state::incomplete_saves_in(job.checkpoint_dir()).empty();
 }
 
 double gathering_window_s(const job::Cluster& cluster) {

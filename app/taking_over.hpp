@@ -18,6 +18,11 @@ namespace troupe::app {
 /// what a step may take, and that is not to begin anew.
 bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish);
 
+/// The same for a head that one of them has started to save what they hold. Also of a run that
+/// ended so that it can go on, with an incomplete save: by a head that others found and this node
+/// did not.
+bool may_save_for_nodes(const job::Job& job, const ResumeWish& wish);
+
 /// So long a new head waits for them: they look for it several times a second from the moment on
 /// when the old one's silence was noticed.
 double gathering_window_s(const job::Cluster& cluster);

@@ -84,9 +84,16 @@ Result<Reserved> reserve(const job::Job& job) {
   return reserved;
 }
 
+/// Whether nodes of this run may wait for a head, and this is one.
+bool may_gather(const Options& options, const job::Job& job) {
+  if (options.reference) return false;
+  return options.saves_only ? may_save_for_nodes(job, options.wish)
+                            : may_have_waiting_nodes(job, options.wish);
+}
+
 /// Of a head that would only save: there is nobody whose state it could.
 Error nothing_to_save() {
-  return {Errc::unavailable, "no nodes wait that hold all of the model", "--save-and-end",
+  return {Errc::unavailable, "no nodes wait that hold what is not saved", "--save-and-end",
           "start the job again: it goes on from its checkpoint"};
 }
 
@@ -108,7 +115,7 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   }
   auto endpoint = open_metrics(loaded.job.observe);
   if (!endpoint.ok()) return report(endpoint.error());
-  const bool gathers = !options.reference && may_have_waiting_nodes(loaded.job, options.wish);
+  const bool gathers = may_gather(options, loaded.job);
   if (options.saves_only && !gathers) return report(nothing_to_save());
   const auto saved = chosen.checkpoint ? chosen.checkpoint->folder() / state::kCheckpointJobFile
                      : gathers         ? loaded.job.job.run_dir / state::kCheckpointJobFile
@@ -192,8 +199,7 @@ int train(Options options) {
   auto chosen = choose_checkpoint(loaded.value().job, options.wish);
   if (!chosen.ok()) {
     // Nodes that kept their state make up for it.
-    if (options.reference || !may_have_waiting_nodes(loaded.value().job, options.wish))
-      return report(chosen.error());
+    if (!may_gather(options, loaded.value().job)) return report(chosen.error());
     ChosenCheckpoint none;
     none.status = chosen.error();
     chosen = std::move(none);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/state/state_moves.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -70,6 +72,31 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
   for (auto& [step, verdict] : verdicts)
     if (step <= gathered.progress.step) gathered.verdicts.push_back(std::move(verdict));
   return gathered;
+}
+
+StatePlacement state_before(const Gathered& gathered, const std::vector<ParameterInfo>& parameters,
+                            Dtype dtype) {
+  ParallelPlan plan = gathered.plan;
+  std::erase_if(plan.standbys, [&](const Standby& standby) {
+    return std::find(gathered.arriving.begin(), gathered.arriving.end(), standby) !=
+           gathered.arriving.end();
+  });
+  return scheduler::place_state(plan, parameters, dtype);
+}
+
+StatePlacement held_by_members(const Gathered& gathered, StatePlacement before) {
+  for (Shard& shard : before)
+    std::erase_if(shard.holders, [&](const DeviceSlot& device) {
+      return !gathered.members.contains(device.node);
+    });
+  return before;
+}
+
+std::vector<NodeId> missing_nodes(const Gathered& gathered) {
+  std::vector<NodeId> missing;
+  for (const NodeId node : gathered.plan.nodes())
+    if (!gathered.members.contains(node)) missing.push_back(node);
+  return missing;
 }
 
 }  // namespace troupe::actors

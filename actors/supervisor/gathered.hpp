@@ -34,4 +34,15 @@ struct Gathered {
 /// REQUIRES: no node is in the middle of a step that it heard the word on.
 Gathered weigh(const std::map<NodeId, NodeHolding>& holdings);
 
+/// Where state lay while all nodes of the layout were there; what was on its way counts for
+/// nothing.
+StatePlacement state_before(const Gathered& gathered, const std::vector<ParameterInfo>& parameters,
+                            Dtype dtype);
+
+/// The same without holders on nodes that are no members.
+StatePlacement held_by_members(const Gathered& gathered, StatePlacement before);
+
+/// Places that the layout had and nobody takes: their nodes were lost with the head.
+std::vector<NodeId> missing_nodes(const Gathered& gathered);
+
 }  // namespace troupe::actors

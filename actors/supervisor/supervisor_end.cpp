@@ -194,11 +194,14 @@ void fail(Self self, const Error& error) {
   if (!is_outer || self->state.saves.last_step == 0) {
     Error told = error;
     if (self->state.stopping.error) told.message += "; " + what_is_saved(self->state);
-    return end(self, {exit_code(told), to_string(told)});
+    const bool is_kept = is_outer && !self->state.stopping.part.empty();
+    return end(self, {is_kept ? kResumable : exit_code(told), to_string(told)});
   }
   // By itself no disk gets room.
   const std::int32_t again = is_disk ? 0 : next_try(self->state);
   Error resumable = error;
+  const std::string& part = self->state.stopping.part;
+  resumable.message += part.empty() ? "" : "; " + part;
   resumable.fix = how_to_go_on(self->state, again > 0 ? GoesOn::by_itself : GoesOn::same_command);
   end(self, {kResumable, to_string(resumable), false, {}, again});
 }

@@ -16,7 +16,6 @@
 #include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
-#include "scheduler/state/state_moves.hpp"
 
 namespace troupe::actors {
 
@@ -27,6 +26,8 @@ using Phase = JobPhase;
 
 /// Exit code of a head that was to save what nodes hold, and could not.
 constexpr std::int32_t kUnsaved = 1;
+
+constexpr const char* kNoHead = "no head came for the nodes in time";
 
 /// Nodes look for a head several times a second: after so long without another one, those that the
 /// layout needs are there, and so are the others.
@@ -63,21 +64,6 @@ void go_on_without(Self self) {
   answer_later_ones(self, std::move(gathering.later));
 }
 
-StatePlacement placement_of(const SupervisorState& state, const Gathered& gathered) {
-  ParallelPlan plan = gathered.plan;
-  std::erase_if(plan.standbys, [&](const Standby& standby) {
-    return std::find(gathered.arriving.begin(), gathered.arriving.end(), standby) !=
-           gathered.arriving.end();
-  });
-  auto placed = scheduler::place_state(plan, state.resources->setup.parameters,
-                                       state.resources->setup.job.train.dtype);
-  for (Shard& shard : placed)
-    std::erase_if(shard.holders, [&](const DeviceSlot& device) {
-      return !gathered.members.contains(device.node);
-    });
-  return placed;
-}
-
 /// The order to finish what the head before began. Their devices say so.
 void give_word(Self self, const Gathered& gathered) {
   auto& state = self->state;
@@ -103,14 +89,6 @@ void write_missed_steps(Self self, const Gathered& gathered) {
   auto& state = self->state;
   for (StepRecord& record : missed_steps(gathered, state.resources->resume.recorded_step))
     self->send(state.actors.recorder, std::make_shared<const StepRecord>(std::move(record)));
-}
-
-/// Places of nodes that the layout had and nobody takes: they were lost with the head.
-std::vector<NodeId> missing_nodes(const Gathered& gathered) {
-  std::vector<NodeId> missing;
-  for (const NodeId node : gathered.plan.nodes())
-    if (!gathered.members.contains(node)) missing.push_back(node);
-  return missing;
 }
 
 Status connect_members(SupervisorState& state, const Gathering& gathering) {
@@ -140,8 +118,6 @@ std::set<DeviceSlot> devices_of(const Gathering& gathering) {
 Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
                                  const StatePlacement& placed) {
   auto& state = self->state;
-  if (auto connected = connect_members(state, *state.gathering); !connected.ok())
-    return std::move(connected).error();
   state.configuration.plan = gathered.plan;
   Regrouping regrouping;
   regrouping.is_takeover = true;
@@ -170,27 +146,52 @@ void let_leave(Self self, const Gathering& gathering) {
     }
 }
 
-/// The job goes on from the last step that its nodes finished.
-void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
+/// Is the head of these nodes from here on. REQUIRES: the folder is open.
+Gathering lead(Self self, const Gathered& gathered, const StatePlacement& placed,
+               const std::vector<NodeId>& lost) {
   auto& state = self->state;
-  const GatherWish& wish = *state.resources->gather;
-  // Where something is in the way, nodes keep their state, and the folder is as it was.
-  auto regrouping = plan_takeover(self, gathered, placed);
-  if (!regrouping.ok()) return fail(self, regrouping.error());
-  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
   Gathering gathering = *std::exchange(state.gathering, std::nullopt);
   begin(self);
-  state.job.take_over(gathered.newest_epoch, placed, regrouping.value().lost);
+  state.job.take_over(gathered.newest_epoch, placed, lost);
   state.saves.number = gathered.save_number;
   state.devices = devices_of(gathering);
   const auto& layouts = state.resources->setup.job.debug.layouts;
   while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
     ++state.changes;
   write_missed_steps(self, gathered);
+  return gathering;
+}
+
+/// No layout comes up any more, and nobody else will come for what there is: all save it as it
+/// lies, whole or not.
+void save_held(Self self, const Gathered& gathered, const StatePlacement& before,
+               const StatePlacement& placed) {
+  auto& state = self->state;
+  if (auto opened = state.resources->gather->open(&gathered.progress); !opened.ok())
+    return fail(self, opened.error());
+  state.configuration.plan = gathered.plan;
+  Gathering gathering = lead(self, gathered, placed, missing_nodes(gathered));
+  state.job.halt();
+  decide_stop(self, kNoHead, kUnsaved);
+  add_orphans(before, placed, state.stopping.orphans);
+  go_on_stopping(self);
+  answer_later_ones(self, std::move(gathering.later));
+}
+
+/// The job goes on from the last step that its nodes finished.
+void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
+  auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  // Where something is in the way, nodes keep their state, and the folder is as it was.
+  auto regrouping = plan_takeover(self, gathered, placed);
+  if (!regrouping.ok() && wish.ends) return save_held(self, gathered, placed, placed);
+  if (!regrouping.ok()) return fail(self, regrouping.error());
+  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
+  Gathering gathering = lead(self, gathered, placed, regrouping.value().lost);
   state.regrouping = std::move(regrouping).value();
   regroup(self);
   if (wish.ends) {
-    begin_stop(self, "no head came for the nodes in time", kUnsaved);
+    begin_stop(self, kNoHead, kUnsaved);
   } else {
     let_leave(self, gathering);
   }
@@ -213,16 +214,22 @@ void decide(Self self) {
   Gathered gathered = weigh(state.gathering->holdings);
   for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
   if (gathered.members.empty()) return do_without(self, "no node has the state of any stage");
-  auto placed = placement_of(state, gathered);
-  if (auto whole = check_holders(state, placed); !whole.ok())
+  const engine::JobSetup& setup = state.resources->setup;
+  const auto before = state_before(gathered, setup.parameters, setup.job.train.dtype);
+  const auto placed = held_by_members(gathered, before);
+  const std::int64_t step = gathered.progress.step, saved = state.resources->gather->saved_step;
+  const Status whole = check_holders(state, placed);
+  if (!whole.ok() && !(state.resources->gather->ends && step > saved))
     return do_without(self, whole.error().message);
-  if (gathered.progress.step < state.resources->gather->saved_step)
-    return do_without(self, "step " + std::to_string(state.resources->gather->saved_step) +
-                                " is saved, and they have only come to " +
-                                std::to_string(gathered.progress.step));
-  if (gathered.must_finish.empty() && gathered.must_settle.empty())
-    return take_over(self, gathered, placed);
-  give_word(self, gathered);
+  if (step < saved)
+    return do_without(self, "step " + std::to_string(saved) +
+                                " is saved, and they have only come to " + std::to_string(step));
+  if (!gathered.must_finish.empty() || !gathered.must_settle.empty())
+    return give_word(self, gathered);
+  if (auto connected = connect_members(state, *state.gathering); !connected.ok())
+    return fail(self, connected.error());
+  if (!whole.ok()) return save_held(self, gathered, before, placed);
+  take_over(self, gathered, placed);
 }
 
 /// Whether all that the newest layout needs are there, and nobody came for a while.

@@ -18,14 +18,6 @@ std::int64_t step_to_save(const StepLoop& loop) {
   return loop.progress().step + (loop.is_decided() ? 1 : 0);
 }
 
-/// Whether steps have changed parameters since the newest checkpoint. Where all that followed it
-/// were discarded, it is this state, and who goes on from it trains their samples after all.
-bool has_unsaved(const SupervisorState& state) {
-  const StepLoop& loop = state.job.loop;
-  if (loop.is_decided() && loop.under_way().front().outcome->decision.commit) return true;
-  return updates_in(loop.progress_now(state.job.members.generation())) > state.saves.last_updates;
-}
-
 /// Begins to end the job by an error, behind a save. `unsaved`: why there can be none; empty: there
 /// can. Returns false where there is none: then it has ended.
 bool begin_to_end(Self self, const Error& error, const std::string& unsaved = {}) {
@@ -55,6 +47,12 @@ bool begin_to_end(Self self, const Error& error, const std::string& unsaved = {}
 }
 
 }  // namespace
+
+bool has_unsaved(const SupervisorState& state) {
+  const StepLoop& loop = state.job.loop;
+  if (loop.is_decided() && loop.under_way().front().outcome->decision.commit) return true;
+  return updates_in(loop.progress_now(state.job.members.generation())) > state.saves.last_updates;
+}
 
 void save_and_fail(Self self, const Error& error) {
   if (begin_to_end(self, error)) go_on_stopping(self);

@@ -15,6 +15,10 @@
 
 namespace troupe::actors {
 
+/// Whether steps have changed parameters since the newest checkpoint. Where all that followed it
+/// were discarded, it is this state, and who goes on from it trains their samples after all.
+bool has_unsaved(const SupervisorState& state);
+
 /// Ends the job by an error once its nodes, all of which are there with their state, have saved it;
 /// says how to go on from there. Where nothing has changed since the newest checkpoint, nothing is
 /// written, and that is said. A job that would begin again from a checkpoint by itself does so from

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/supervisor/saved_parts.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
@@ -35,11 +36,6 @@ std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
 
 /// Exit code where what is left cannot be saved after all.
 constexpr std::int32_t kCannotGoOn = 1;
-
-/// Whether somebody holds each shard.
-bool is_whole(const StatePlacement& placement) {
-  return std::ranges::none_of(placement, [](const Shard& shard) { return shard.holders.empty(); });
-}
 
 }  // namespace
 
@@ -127,10 +123,15 @@ std::string unsaved_without(const SupervisorState& state, NodeId lost) {
 void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   auto left = state.job.left_without(lost);
+  const WorthSaving worth = worth_saving(state, left);
   state.stopping.unsaved = unsaved_without(state, lost);
+  add_orphans(state.job.held(), left, state.stopping.orphans);
   forget_node(self, lost, what);
-  if (!state.stopping.unsaved.empty()) return end_stopped(self);
-  state.resources->logger.warning(what + "; the others save what they have");
+  if (worth == WorthSaving::nothing) return end_stopped(self);
+  state.resources->logger.warning(what + (worth == WorthSaving::whole
+                                              ? "; the others save what they have"
+                                              : "; the others save what they have though " +
+                                                    check_holders(state, left).error().message));
   state.job.halt();  // One that comes up may want a place for the lost one.
   state.job.members.place(std::move(left));
   state.stopping.failed_step = 0;
@@ -142,8 +143,10 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
 bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
                            const std::string& why) {
   const auto& state = self->state;
-  if (state.job.loop.progress().step == 0 || !unsaved_without(state, lost).empty()) return false;
-  const bool begins_again = state.saves.last_step > 0 && is_heads_own(state, lost);
+  const WorthSaving worth = worth_saving(state, state.job.left_without(lost));
+  if (state.job.loop.progress().step == 0 || worth == WorthSaving::nothing) return false;
+  const bool begins_again =
+      worth == WorthSaving::whole && state.saves.last_step > 0 && is_heads_own(state, lost);
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
   self->state.stopping.begins_again = begins_again;

@@ -34,15 +34,16 @@ std::string unsaved_without(const SupervisorState& state, NodeId lost);
 
 /// A node is lost while the job stops: the others save what is done, its devices count for nothing
 /// any more. A layout that comes up does so no further: each has what it had, or what that layout
-/// wants where all were told to turn over. Where the lost one had the last copy of something, the
-/// job ends at once.
+/// wants where all were told to turn over. Where the lost one had the last copy of something, that
+/// is an incomplete save, or, where it is worth none (`worth_saving`), the job ends at once.
 /// `what`: as above.
 void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& what);
 
-/// A node is lost without which the job cannot go on, `why`, though the others have all of its
-/// state: they save what is done, and the job ends. Returns false, and does nothing, where they
-/// have not, or nothing is done yet. Where it was one of the head's own, which begin again with it,
-/// and the job begins again from checkpoints, it does so from this one.
+/// A node is lost without which the job cannot go on, `why`: the others save what is done, all of
+/// its state or a part that is worth it, and the job ends. Returns false, and does nothing, where
+/// it is worth nothing, or nothing is done yet. Where it was one of the head's own, which begin
+/// again with it, all state is there, and the job begins again from checkpoints, it does so from
+/// this one.
 bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& what,
                            const std::string& why);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "actors/supervisor/saved_parts.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
@@ -28,10 +29,6 @@ constexpr std::size_t kFailedKept = 16;
 
 /// What lines may take to come to disk: a run folder that hangs keeps no checkpoint elsewhere.
 constexpr std::chrono::seconds kRecordTime{3};
-
-std::filesystem::path folder_of(const SupervisorState& state) {
-  return std::filesystem::absolute(state.resources->setup.job.checkpoint_dir());
-}
 
 std::string step_text(std::int64_t step) { return "step " + std::to_string(step); }
 
@@ -67,27 +64,6 @@ void save_failed(Self self, Error error) {
   save_ended(self);
 }
 
-state::CheckpointManifest manifest_of(const SupervisorState& state, const Save& save) {
-  const HeadResources& resources = *state.resources;
-  state::CheckpointManifest manifest;
-  manifest.job = resources.setup.job.job.name;
-  manifest.build = resources.build;
-  manifest.written_at = engine::utc_now();
-  manifest.dtype = resources.setup.job.train.dtype;
-  manifest.progress = save.progress;
-  for (const ParameterInfo& info : resources.setup.parameters)
-    manifest.parameters.push_back(state::saved_as(info));
-  for (const auto& [device, keys] : save.writers) {
-    const SaveReport& share = save.shares.at(device);
-    for (const ShardKey& key : keys)
-      manifest.shards.push_back({key, static_cast<std::int32_t>(manifest.files.size())});
-    manifest.files.push_back({share.file, share.bytes, share.sha256});
-  }
-  std::sort(manifest.shards.begin(), manifest.shards.end(),
-            [](const auto& a, const auto& b) { return a.key < b.key; });
-  return manifest;
-}
-
 /// The keeper completes it once everything for its manifest has come, and lines of its steps are on
 /// disk, on which counts what goes on from it.
 void complete_if_written(Self self) {
@@ -98,11 +74,10 @@ void complete_if_written(Self self) {
     return;
   running->is_written = true;
   self->send(state.actors.keeper,
-             std::make_shared<const WrittenCheckpoint>(WrittenCheckpoint{
-                 running->number, running->partial,
-                 state::checkpoint_folder(folder_of(state), running->progress.step),
-                 manifest_of(state, *running), state.resources->resolved_job,
-                 state.stopping.error.has_value()}));
+             std::make_shared<const WrittenCheckpoint>(
+                 WrittenCheckpoint{running->number, running->partial, name_of(state, *running),
+                                   manifest_of(state, *running), state.resources->resolved_job,
+                                   state.stopping.error.has_value() || !running->missing.empty()}));
 }
 
 void begin_save(Self self) {
@@ -116,6 +91,7 @@ void begin_save(Self self) {
   save.progress = state.job.loop.progress_now(state.job.members.generation());
   save.partial = state::partial_folder(folder_of(state), save.progress.step, save.number);
   save.writers = scheduler::plan_save(state.job.members.placed(), dtype);
+  save.missing = missing_shards(state);
   save.begun = now(self);
   const bool is_last =
       state.job.is_stopping() || (state.job.loop.is_last_planned() && state.job.loop.is_idle());
@@ -180,6 +156,8 @@ void check_stop_time(Self self, double saving_ms) {
 void note_saved(Self self, const Save& save, const KeptCheckpoint& kept) {
   auto& state = self->state;
   Saves& saves = state.saves;
+  if (!save.missing.empty())
+    return note_part_saved(self, save, saved_event(state, save, now(self)));
   const std::int64_t step = save.progress.step;
   if (step > saves.last_step) {
     saves.last_step = step;
@@ -218,6 +196,8 @@ std::string how_to_go_on(const SupervisorState& state, GoesOn who) {
 std::string what_is_saved(const SupervisorState& state) {
   const std::string& why = state.stopping.unsaved;
   const std::int64_t finished = state.job.loop.progress().step;
+  if (const std::string& part = state.stopping.part; !part.empty())
+    return part + "; " + way_on_from_part(state, GoesOn::asked);
   if (state.saves.last_step > 0)
     return how_to_go_on(state, GoesOn::asked) +
            (why.empty() || state.saves.last_step == finished ? "" : "; not saved: " + why);
@@ -383,6 +363,9 @@ void end_stopped(Self self) {
   auto& state = self->state;
   if (state.stopping.error) return fail(self, *state.stopping.error);
   const std::string& what = state.stopping.what;
+  if (const std::string& part = state.stopping.part; !part.empty())
+    return end(self, {kResumable, to_string(Error{Errc::transport_failed, what + "; " + part, "",
+                                                  way_on_from_part(state, GoesOn::same_command)})});
   if (state.saves.last_step == 0)
     return end(self, {state.stopping.exit_code, what + "; there is no checkpoint to resume from"});
   const std::int32_t again = next_try(state);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/coordination/coordinator.hpp"
+#include "actors/coordination/left_state.hpp"
 #include "actors/coordination/step_failures.hpp"
 #include "actors/link/heartbeat.hpp"
 #include "actors/node/stall_watch.hpp"
@@ -20,6 +21,7 @@
 #include "actors/supervisor/layout_change.hpp"
 #include "actors/supervisor/slow_nodes.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
+#include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
 
@@ -47,11 +49,12 @@ struct Save {
   JobProgress progress;
   std::filesystem::path partial;  ///< Where its files are written.
   std::map<DeviceSlot, std::vector<ShardKey>> writers;
-  std::map<DeviceSlot, SaveReport> shares;  ///< Of writers that are done.
-  bool is_learned = false;                  ///< The scheduler has said what it learned.
-  bool is_recorded = false;                 ///< Lines of its steps are on disk, or take too long.
-  bool is_written = false;                  ///< All are; the keeper has it.
-  bool is_called_late = false;              ///< That others wait for it was said.
+  std::vector<state::MissingShard> missing;  ///< What nobody holds; then it is an incomplete save.
+  std::map<DeviceSlot, SaveReport> shares;   ///< Of writers that are done.
+  bool is_learned = false;                   ///< The scheduler has said what it learned.
+  bool is_recorded = false;                  ///< Lines of its steps are on disk, or take too long.
+  bool is_written = false;                   ///< All are; the keeper has it.
+  bool is_called_late = false;               ///< That others wait for it was said.
   Time begun;
 };
 
@@ -82,6 +85,8 @@ struct Stopping {
   std::int64_t failed_step = 0;  ///< Whose state was tried to save.
   bool begins_again = false;     ///< From what it saves, where it may (`next_try`).
   std::string unsaved = {};      ///< Why it is not saved, once it cannot be.
+  Orphans orphans = {};          ///< What is lost of the state since then.
+  std::string part = {};         ///< What an incomplete save has and lacks, once it is there.
 };
 
 /// A job without a layout, whose nodes hold all of its state and wait for others.

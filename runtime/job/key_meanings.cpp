@@ -226,7 +226,7 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
 
     {"recovery.from_checkpoint",
      "Where the last copy of something was lost, begin again from the "
-     "newest checkpoint, by itself."},
+     "newest checkpoint, by itself; else what lives is saved, and the job ends (75)."},
     {"recovery.wait_for_nodes_s",
      "How long the job then, below cluster.min_nodes, or where no layout fits "
      "the nodes that are left, waits for nodes that join."},

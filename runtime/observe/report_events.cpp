@@ -67,6 +67,7 @@ std::string words_of_kind(const std::string& kind) {
   if (kind == "fast-again") return "As fast as before";
   if (kind == "layout") return "Another layout";
   if (kind == "checkpoint") return "Checkpoint written";
+  if (kind == "incomplete") return "Only a part of the state was saved";
   if (kind == "resumed") return "Resumed";
   if (kind == "head-lost") return "The head was lost";
   return kind;

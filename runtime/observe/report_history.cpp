@@ -17,8 +17,9 @@ struct KindWords {
   std::string_view words;  ///< In the legend and the table.
   std::string_view look;   ///< Class of page.css.
 };
-constexpr std::array<KindWords, 9> kKinds{{
+constexpr std::array<KindWords, 10> kKinds{{
     {"checkpoint", "checkpoint", "m-checkpoint"},
+    {"incomplete", "incomplete save", "m-lost"},
     {"resumed", "resumed", "m-resumed"},
     {"layout", "another layout", "m-layout"},
     {"lost", "node lost", "m-lost"},
@@ -35,9 +36,10 @@ const KindWords* find_kind(const std::string& kind) {
   return found == kKinds.end() ? nullptr : &*found;
 }
 
-/// The step that a reader looks for: a checkpoint holds the state of the one before.
+/// The step that a reader looks for: a save holds the state of the one before.
 std::int64_t shown_step(const ReportedEvent& event) {
-  return event.kind == "checkpoint" ? event.step - 1 : event.step;
+  const bool is_save = event.kind == "checkpoint" || event.kind == "incomplete";
+  return is_save ? event.step - 1 : event.step;
 }
 
 std::string cell(double value) {

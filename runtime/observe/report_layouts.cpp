@@ -36,9 +36,10 @@ StepsByGeneration steps_of(const MetricsTable& metrics) {
   return found;
 }
 
-/// Checkpoints do not, nor what becomes of a node's speed; what has no kind follows from metrics.
+/// Saves do not, nor what becomes of a node's speed; what has no kind follows from metrics.
 bool changes_layout(const std::string& kind) {
-  return !kind.empty() && kind != "checkpoint" && kind != "slow" && kind != "fast-again";
+  return !kind.empty() && kind != "checkpoint" && kind != "incomplete" && kind != "slow" &&
+         kind != "fast-again";
 }
 
 std::string why_of(const std::vector<ReportedEvent>& events, EpochNumber generation) {

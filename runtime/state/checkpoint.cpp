@@ -11,6 +11,7 @@
 
 #include "runtime/files/file_reads.hpp"
 #include "runtime/state/file_digest.hpp"
+#include "runtime/state/incomplete_save.hpp"
 #include "runtime/state/shard_view.hpp"
 
 namespace troupe::state {
@@ -73,11 +74,18 @@ Box common(const Box& a, const Box& b) {
 
 }  // namespace
 
-Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
+Result<CheckpointManifest> read_manifest(const fs::path& folder) {
   auto text = read_manifest_text(folder / kManifestFile);
   if (!text.ok()) return std::move(text).error();
   auto manifest = parse_manifest(text.value());
   if (!manifest.ok()) return unusable(std::move(manifest).error(), folder / kManifestFile);
+  return manifest;
+}
+
+Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
+  auto manifest = read_manifest(folder);
+  if (!manifest.ok()) return std::move(manifest).error();
+  if (!manifest.value().missing.empty()) return incomplete_error(manifest.value(), folder);
   for (const CheckpointFile& file : manifest.value().files)
     if (auto fits = check_size(folder / file.name, file.bytes); !fits.ok())
       return std::move(fits).error();
@@ -198,6 +206,10 @@ FoundCheckpoint find_checkpoint(const fs::path& folder) {
     found.newest = std::make_unique<Checkpoint>(std::move(opened).value());
     break;
   }
+  const std::int64_t step = found.newest ? found.newest->manifest().progress.step : 0;
+  const auto incomplete = incomplete_saves_in(folder);
+  if (!incomplete.empty() && incomplete.back().first > step)
+    found.incomplete = why_incomplete(incomplete.back().second);
   return found;
 }
 

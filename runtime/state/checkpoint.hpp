@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ inline constexpr const char* kCheckpointJobFile = "resolved.toml";
 /// Longest manifest that is read.
 inline constexpr std::int64_t kManifestBytesMax = 256'000'000;
 
+/// The manifest of a checkpoint, or of an incomplete save. Errors: as `Checkpoint::open`.
+Result<CheckpointManifest> read_manifest(const std::filesystem::path& folder);
+
 class Checkpoint {
  public:
   /// Reads the manifest and looks at the files' sizes.
@@ -33,7 +37,8 @@ class Checkpoint {
   /// Errors:
   /// - not_found: no such folder, or no manifest in it.
   /// - io_failed: it cannot be read.
-  /// - bad_data: as `parse_manifest`; a file is missing or has another size. Names the file.
+  /// - bad_data: as `parse_manifest`; a file is missing or has another size. Names the file. Or it
+  ///   is an incomplete save: names what is missing, and who held it.
   static Result<Checkpoint> open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -77,6 +82,8 @@ std::map<std::int64_t, std::filesystem::path> checkpoints_in(const std::filesyst
 struct FoundCheckpoint {
   std::unique_ptr<Checkpoint> newest;  ///< The newest whole one; null: none is.
   std::vector<Error> passed_over;      ///< Newer ones that are not, and why.
+  /// The newest incomplete save, where it is of a later step than the newest whole one.
+  std::optional<Error> incomplete;
 };
 
 /// Looks from the newest on, with `verify`.

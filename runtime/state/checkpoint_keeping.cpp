@@ -12,6 +12,7 @@
 
 #include "runtime/state/checkpoint.hpp"
 #include "runtime/state/file_digest.hpp"
+#include "runtime/state/incomplete_save.hpp"
 
 namespace troupe::state {
 
@@ -180,7 +181,9 @@ fs::path laid_aside(const fs::path& checkpoint, EpochNumber generation) {
 std::vector<Error> supersede_checkpoints(const fs::path& folder, std::int64_t step,
                                          EpochNumber generation) {
   std::vector<Error> left;
-  for (const auto& [number, path] : checkpoints_in(folder)) {
+  auto all = incomplete_saves_in(folder);
+  for (const auto& checkpoint : checkpoints_in(folder)) all.push_back(checkpoint);
+  for (const auto& [number, path] : all) {
     if (number <= step) continue;
     std::error_code code;
     const fs::path target = laid_aside(path, generation);

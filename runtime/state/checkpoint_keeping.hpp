@@ -24,7 +24,8 @@ std::filesystem::path partial_folder(const std::filesystem::path& folder, std::i
 ///
 /// Errors: io_failed, with the system's text; not_found: a file that a node wrote is not here,
 /// which it is not where nodes do not share the folder; infeasible, bad_data: nobody could read
-/// this manifest.
+/// this manifest. A manifest that lists what is missing makes an incomplete save of it, under the
+/// name that `folder` is.
 Status complete_checkpoint(const std::filesystem::path& partial,
                            const std::filesystem::path& folder, CheckpointManifest manifest,
                            const std::string& resolved_job);
@@ -34,9 +35,9 @@ Status complete_checkpoint(const std::filesystem::path& partial,
 std::vector<Error> remove_older_checkpoints(const std::filesystem::path& folder,
                                             std::int32_t keep_last);
 
-/// Moves checkpoints of steps beyond `step` into `superseded/step-N-GENERATION`: a job that went
-/// back to `step` will save these steps anew, and one that begins (0) has saved none. Returns what
-/// could not be moved.
+/// Moves checkpoints of steps beyond `step`, and incomplete saves, into
+/// `superseded/step-N-GENERATION`: a job that went back to `step` will save these steps anew, and
+/// one that begins (0) has saved none. Returns what could not be moved.
 std::vector<Error> supersede_checkpoints(const std::filesystem::path& folder, std::int64_t step,
                                          EpochNumber generation);
 

@@ -90,20 +90,37 @@ Box read_box(const Json& json, const SavedParameter& parameter) {
   return box;
 }
 
+ShardKey read_key(const Json& entry, const CheckpointManifest& manifest) {
+  const std::int64_t parameter = number(entry, "parameter");
+  if (parameter >= std::ssize(manifest.parameters))
+    throw BadManifest("a shard names a parameter that is not listed");
+  const auto id = ParameterId{static_cast<std::size_t>(parameter)};
+  return {id, value_of(kKinds, text(entry, "kind"), "kind"),
+          read_box(entry, manifest.parameters[id.index()])};
+}
+
 std::vector<CheckpointShard> read_shards(const Json& json, const CheckpointManifest& manifest) {
   std::vector<CheckpointShard> shards;
   for (const Json& entry : list(json, "shards")) {
-    const std::int64_t parameter = number(entry, "parameter"), file = number(entry, "file");
-    if (parameter >= std::ssize(manifest.parameters) || file >= std::ssize(manifest.files))
-      throw BadManifest("a shard names a parameter or a file that is not listed");
-    const auto id = ParameterId{static_cast<std::size_t>(parameter)};
-    shards.push_back({{id, value_of(kKinds, text(entry, "kind"), "kind"),
-                       read_box(entry, manifest.parameters[id.index()])},
-                      static_cast<std::int32_t>(file)});
+    const std::int64_t file = number(entry, "file");
+    if (file >= std::ssize(manifest.files))
+      throw BadManifest("a shard names a file that is not listed");
+    shards.push_back({read_key(entry, manifest), static_cast<std::int32_t>(file)});
   }
   std::sort(shards.begin(), shards.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   return shards;
+}
+
+/// Of whole checkpoints there are none.
+std::vector<MissingShard> read_missing(const Json& json, const CheckpointManifest& manifest) {
+  std::vector<MissingShard> missing;
+  if (!json.contains("missing")) return missing;
+  for (const Json& entry : list(json, "missing"))
+    missing.push_back({read_key(entry, manifest), text(entry, "held_by")});
+  std::sort(missing.begin(), missing.end(),
+            [](const auto& a, const auto& b) { return a.key < b.key; });
+  return missing;
 }
 
 bool overlap(const Box& a, const Box& b) {
@@ -112,10 +129,13 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-/// Boxes that do not overlap and have as many elements as the parameter are all of it.
+/// Boxes that do not overlap and have as many elements as the parameter are all of it; those that
+/// an incomplete save lists as missing, too.
 void check_coverage(const CheckpointManifest& manifest) {
   std::map<std::pair<ParameterId, StateKind>, std::vector<const Box*>> boxes;
   for (const CheckpointShard& shard : manifest.shards)
+    boxes[{shard.key.parameter, shard.key.kind}].push_back(&shard.key.box);
+  for (const MissingShard& shard : manifest.missing)
     boxes[{shard.key.parameter, shard.key.kind}].push_back(&shard.key.box);
   for (std::size_t p = 0; p < manifest.parameters.size(); ++p) {
     const SavedParameter& parameter = manifest.parameters[p];
@@ -154,6 +174,7 @@ CheckpointManifest read(const Json& json) {
   manifest.parameters = read_parameters(json);
   manifest.files = read_files(json);
   manifest.shards = read_shards(json, manifest);
+  manifest.missing = read_missing(json, manifest);
   check_coverage(manifest);
   return manifest;
 }
@@ -176,6 +197,16 @@ std::string tensor_name(const SavedParameter& parameter, const ShardKey& key) {
   return name + "]";
 }
 
+namespace {
+
+Json json_of(const ShardKey& key) {
+  Json box = Json::array();
+  for (const IndexRange& range : key.box) box.push_back(Json::array({range.begin, range.end}));
+  return {{"parameter", key.parameter.value}, {"kind", word_of(kKinds, key.kind)}, {"box", box}};
+}
+
+}  // namespace
+
 std::string manifest_json(const CheckpointManifest& manifest) {
   Json parameters = Json::array(), files = Json::array(), shards = Json::array();
   for (const SavedParameter& parameter : manifest.parameters)
@@ -184,23 +215,22 @@ std::string manifest_json(const CheckpointManifest& manifest) {
   for (const CheckpointFile& file : manifest.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
   for (const CheckpointShard& shard : manifest.shards) {
-    Json box = Json::array();
-    for (const IndexRange& range : shard.key.box)
-      box.push_back(Json::array({range.begin, range.end}));
-    shards.push_back({{"parameter", shard.key.parameter.value},
-                      {"kind", word_of(kKinds, shard.key.kind)},
-                      {"box", box},
-                      {"file", shard.file}});
+    shards.push_back(json_of(shard.key));
+    shards.back()["file"] = shard.file;
   }
-  const Json json = {{"format", kCheckpointFormat},
-                     {"job", manifest.job},
-                     {"build", manifest.build},
-                     {"written_at", manifest.written_at},
-                     {"dtype", word_of(kDtypes, manifest.dtype)},
-                     {"progress", json_of(manifest.progress)},
-                     {"parameters", parameters},
-                     {"files", files},
-                     {"shards", shards}};
+  Json json = {{"format", kCheckpointFormat},
+               {"job", manifest.job},
+               {"build", manifest.build},
+               {"written_at", manifest.written_at},
+               {"dtype", word_of(kDtypes, manifest.dtype)},
+               {"progress", json_of(manifest.progress)},
+               {"parameters", parameters},
+               {"files", files},
+               {"shards", shards}};
+  for (const MissingShard& shard : manifest.missing) {
+    json["missing"].push_back(json_of(shard.key));
+    json["missing"].back()["held_by"] = shard.held_by;
+  }
   // Ids of samples may hold any bytes.
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

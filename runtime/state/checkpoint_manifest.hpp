@@ -50,6 +50,14 @@ inline SavedParameter saved_as(const ParameterInfo& info) {
   return {info.name, info.shape, info.trains};
 }
 
+/// A shard of an incomplete save that it has not, because nobody was left who held it.
+struct MissingShard {
+  ShardKey key;
+  std::string held_by;  ///< The last to hold it, `node 1 (host, pid 71)`; empty: not known.
+
+  friend bool operator==(const MissingShard&, const MissingShard&) = default;
+};
+
 struct CheckpointManifest {
   std::string job;         ///< `job.name`.
   std::string build;       ///< Version and commit that wrote it.
@@ -59,6 +67,7 @@ struct CheckpointManifest {
   std::vector<SavedParameter> parameters;
   std::vector<CheckpointFile> files;
   std::vector<CheckpointShard> shards;  ///< Ascending by key.
+  std::vector<MissingShard> missing;    ///< Of an incomplete save, ascending by key; else empty.
 
   /// Of all files.
   std::int64_t bytes() const;
@@ -74,7 +83,8 @@ std::string manifest_json(const CheckpointManifest& manifest);
 
 /// Accepts a manifest whose shards hold every element of every parameter once: values of all,
 /// moments of those that train, and masters of these where the type is narrow; whose files have
-/// plain names.
+/// plain names. What an incomplete save lists as missing counts as held: whoever reads a manifest
+/// to go on from it looks at `missing`, as `Checkpoint::open` does.
 ///
 /// Errors: bad_data: anything else, or a newer format; says what.
 Result<CheckpointManifest> parse_manifest(std::string_view text);

@@ -20,6 +20,7 @@ std::map<DeviceSlot, std::vector<ShardKey>> plan_save(const StatePlacement& plac
   std::map<DeviceSlot, std::int64_t> loads;
   std::map<DeviceSlot, std::vector<ShardKey>> writers;
   for (const auto& [bytes, shard] : shards) {
+    if (shard->holders.empty()) continue;
     const auto writer =
         *std::min_element(shard->holders.begin(), shard->holders.end(),
                           [&](const auto& a, const auto& b) { return loads[a] < loads[b]; });

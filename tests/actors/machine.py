@@ -405,7 +405,7 @@ def an_end_by_a_lost_node_brings_no_words_of_libraries(bench):
     pids = children(head.pid)
     os.kill(pids[2], signal.SIGKILL)
     _, out, err = finish(head, 15)
-    expect(head.returncode == 1, f"exit {head.returncode}")
+    expect(head.returncode == 75, f"exit {head.returncode}")  # What is left is saved.
     expect_own_lines(out, err, ["no other node has llm.", "  fix: "])
     expect_none_left(pids)
 

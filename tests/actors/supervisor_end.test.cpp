@@ -111,7 +111,9 @@ TEST_CASE("a node lost while the model is written is the reason where it alone h
   head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
             std::int32_t{9});
   head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+  CHECK(head.seen[0].saves.size() == 1);  // What is left is saved, unless nobody is.
   head.leave({0, 1, 2});
+  head.system.pass(400ms);
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
@@ -127,6 +129,7 @@ TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors
   head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
             std::int32_t{9});
   head.leave({0, 1, 2});
+  head.system.pass(400ms);
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "node 3"));

@@ -1,6 +1,10 @@
 #include "actors/supervisor/supervisor_gather.hpp"
 
 #include <algorithm>
+#include <catch2/generators/catch_generators.hpp>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "scheduler/state/state_moves.hpp"
 #include "tests/actors/taking_over.hpp"
@@ -173,6 +177,89 @@ TEST_CASE("a head that cannot go on without them leaves half a model to another 
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "nothing is saved"));
   for (const NodeSeen& node : head.seen) CHECK(node.stops.empty());
+}
+
+// Window: nobody holds a shard any more
+TEST_CASE("a head that only saves saves what nodes hold though it is no whole model",
+          "[actors][takeover]") {
+  TakingOver taking(one_pipeline);
+  Head& head = taking.head;
+  head.resources.gather->ends = true;
+  head.resources.gather->without = Error{Errc::unavailable, "nothing is saved", {}, {}};
+  const bool is_behind = GENERATE(false, true);  // One of them by a step.
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.join_with(taking.at_step(id, is_behind && id == 2 ? 3 : 4));
+  taking.pass(6s);
+  CHECK(taking.opened.empty() == is_behind);
+  if (is_behind) {
+    REQUIRE(head.seen[2].decisions.size() == 1);
+    head.finished(2, 4);
+    taking.pass(400ms);
+  }
+  REQUIRE(taking.opened.size() == 1);
+  CHECK(taking.started.empty());  // Nobody comes for the node that is missing.
+  for (const std::size_t id : {0u, 2u, 3u}) {
+    CHECK(head.seen[id].configurations.empty());
+    REQUIRE(head.seen[id].saves.size() == 1);
+    CHECK(head.seen[id].saves[0].step == 4);
+    SaveReport report{head.seen[id].saves[0].number, {NodeId{id}, 0}, true};
+    report.file = "state-" + std::to_string(id);
+    report.sha256 = "ab";
+    head.tell(report);
+  }
+  REQUIRE(head.keeper.written.size() == 1);
+  const WrittenCheckpoint& written = head.keeper.written[0];
+  CHECK(written.folder.filename() == "step-4.incomplete-2");
+  REQUIRE_FALSE(written.manifest.missing.empty());
+  for (const state::MissingShard& shard : written.manifest.missing)
+    CHECK(shard.held_by == "node 1");  // It never showed its host to this head.
+  KeptCheckpoint kept;
+  kept.number = written.number;
+  head.tell(std::make_shared<const KeptCheckpoint>(kept));
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(says(head.ended->message,
+             "no head came for the nodes in time; what is left of step 4 is saved ("));
+  for (const std::size_t id : {0u, 2u, 3u})
+    CHECK(head.seen[id].exit_codes == std::vector<std::int32_t>{kResumable});
+}
+
+TEST_CASE("a head that only saves needs no layout for what nodes hold", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.resources.gather->ends = true;
+  head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {1}}};  // Seen by node 1.
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(6s);
+  CHECK_FALSE(head.ended);
+  REQUIRE(taking.opened.size() == 1);
+  for (const std::size_t id : {0u, 2u, 3u}) {
+    CHECK(head.seen[id].configurations.empty());
+    REQUIRE(head.seen[id].saves.size() == 1);
+    if (head.seen[id].saves[0].shards.empty()) continue;
+    SaveReport report{head.seen[id].saves[0].number, {NodeId{id}, 0}, true};
+    report.file = "state-" + std::to_string(id);
+    report.sha256 = "ab";
+    head.tell(report);
+  }
+  REQUIRE(head.keeper.written.size() == 1);
+  CHECK(head.keeper.written[0].folder.filename() == "step-4");
+  CHECK(head.keeper.written[0].manifest.missing.empty());
+}
+
+TEST_CASE("a head that only saves leaves half a model of a step that is saved",
+          "[actors][takeover]") {
+  TakingOver taking(one_pipeline);
+  Head& head = taking.head;
+  head.resources.gather->ends = true;
+  head.resources.gather->saved_step = 4;
+  head.resources.gather->without = Error{Errc::unavailable, "nothing is saved", {}, {}};
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(6s);
+  REQUIRE(head.ended);
+  CHECK(taking.opened.empty());
+  CHECK(says(head.ended->message, "nothing is saved"));
 }
 
 TEST_CASE("a checkpoint that is newer than what nodes hold is gone on from", "[actors][takeover]") {

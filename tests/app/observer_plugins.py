@@ -171,10 +171,11 @@ def one_that_hangs_misses_parts_and_holds_nothing_up(bench):
 
 
 def one_that_crashes_takes_its_node_along(bench):
-    """It runs in the node's process: where that held a last copy, and no checkpoint is there, the job ends."""
+    """It runs in the node's process: where that held a last copy, and no checkpoint is there, the job ends, and saves the rest once
+    there are steps."""
     done = subprocess.run(bench.seen_by("crashes", "crashes"), capture_output=True, text=True, timeout=120)
     said = done.stdout + done.stderr
-    expect(done.returncode == 1 and "was lost: was killed by signal 6" in said, f"exit {done.returncode}\n{said[-1500:]}")
+    expect(done.returncode in (1, 75) and "was lost: was killed by signal 6" in said, f"exit {done.returncode}\n{said[-1500:]}")
 
 
 def a_job_is_told_of_its_mistakes(bench):

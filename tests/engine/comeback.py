@@ -5,10 +5,12 @@
 Jobs, data and oracle are those of recovery.py.
 """
 
+import array
 import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,10 +19,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 
-from recovery import STEPS, Job, ctl, expect, pipelines, run_on_bench  # noqa: E402
+from recovery import FP64, JOB, STEPS, Job, ctl, expect, kill_head, pipelines, run_on_bench  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.free_port import free_port  # noqa: E402
-from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_safetensors  # noqa: E402
 
 KEY = "5a" * 32
 
@@ -33,7 +35,8 @@ def wait_until(is_so, what, within=60):
 
 
 def saved(job):
-    return max((int(path.parent.name[5:]) for path in job.run.glob("checkpoints/step-*/manifest.json")), default=0)
+    names = (path.parent.name[5:] for path in job.run.glob("checkpoints/step-*/manifest.json"))
+    return max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def steps_once(job, steps=STEPS):
@@ -100,6 +103,122 @@ def a_job_begins_again_from_its_checkpoint_by_itself(bench):
     why = [event["why"] for event in job.events("resumed")]
     expect(len(why) == 3 and all("was lost: was killed by signal 9" in text and "/step-" in text for text in why), f"why: {why}")
     expect([line["generation"] for line in read_lines(job.run / "metrics.jsonl")][-1] == 4, "generations")
+
+
+def tensors_of(folder):
+    """All that a checkpoint, or an incomplete save, has."""
+    return {name: tensor for file in folder.glob("state-*.safetensors") for name, tensor in read_safetensors(file).items()}
+
+
+def expect_close(name, found, wanted):
+    (dtype, raw), (wanted_dtype, wanted_raw) = found, wanted
+    expect(dtype == wanted_dtype and len(raw) == len(wanted_raw), f"{name} is {dtype} instead of {wanted_dtype}")
+    if dtype != "F64":
+        expect(raw == wanted_raw, f"{name} is another one")
+        return
+    for a, b in zip(array.array("d", raw), array.array("d", wanted_raw), strict=True):
+        expect(abs(a - b) <= 1e-10 * max(1, abs(b)), f"{name}: {a} instead of {b}")
+
+
+# Window: nobody holds a shard any more
+def what_lives_is_saved_where_nobody_has_the_rest(bench):
+    """No checkpoint, and the llm goes with its node: the encoders of the last finished step are saved, and nothing goes on from them."""
+    job = bench.start("part", *pipelines([0, 1]), "recovery.from_checkpoint=false")
+    job.wait_for(4)
+    job.signal(1, signal.SIGKILL)
+    output = job.finish(75)
+    parts = list(job.run.glob("checkpoints/step-*.incomplete-*"))
+    expect(len(parts) == 1 and saved(job) == 0, f"saved is {sorted(job.run.glob('checkpoints/*'))}\n{output[-1500:]}")
+    step = job.steps()
+    expect(parts[0].name == f"step-{step}.incomplete-1", f"{parts[0].name} is not of step {step}")
+    for word in (f"what is left of step {step} is saved ({parts[0]})", "(last held by node 1 ("):
+        expect(word in output, f"'{word}' is not told:\n{output[-1500:]}")
+    told = job.events("incomplete")
+    expect(len(told) == 1 and told[0]["nodes"] == [1] and str(parts[0]) in told[0]["why"], f"events: {told}")
+
+    reference = bench.folder / "part-reference"
+    bench.run(["train", str(JOB), *bench.job, FP64, f"train.steps={STEPS}", "--reference", f"job.run_dir={reference}",
+               "checkpoint.every_steps=1", "checkpoint.keep_last=0"])
+    wanted, found = tensors_of(reference / f"checkpoints/step-{step}"), tensors_of(parts[0])
+    modules = {name.partition(".")[0] for name in found}
+    expect("llm" not in modules and {"vision", "audio"} <= modules, f"modules: {modules}")
+    lost = {name for name in wanted if name.startswith("llm.")}
+    expect(set(found) | lost == set(wanted), f"neither saved nor lost: {sorted(set(wanted) - lost - set(found))[:5]}")
+    for name, tensor in found.items():
+        expect_close(name, tensor, wanted[name])
+    manifest = json.loads((parts[0] / "manifest.json").read_text(encoding="utf-8"))
+    missing = {manifest["parameters"][shard["parameter"]]["name"] for shard in manifest["missing"]}
+    expect(missing == {name.partition("@")[0] for name in lost}, f"missing: {sorted(missing)[:5]}")
+
+    for words in (["--resume", str(job.run)], [str(JOB), *bench.job, FP64, f"train.steps={STEPS}", *pipelines([0, 1]),
+                                               f"job.run_dir={job.run}"]):
+        done = subprocess.run([str(bench.binary), "train", *words], capture_output=True, text=True, timeout=120, check=False)
+        expect(done.returncode == 3, f"exit {done.returncode}\n{done.stdout[-800:]}{done.stderr[-800:]}")
+        for word in (str(parts[0]), f"of step {step} only a part is saved; nobody held any more llm.", "held by node 1",
+                     f"another save of step {step} has that", "--fresh"):
+            expect(word in done.stderr, f"'{word}' is not told:\n{done.stderr}")
+    listed = json.loads(bench.run(["checkpoint", "list", str(job.run), "--json"]))
+    expect([("incomplete" in one, one["step"]) for one in listed] == [(True, step)], f"listed: {listed}")
+    again = bench.start("part", *pipelines([0, 1]), "--fresh")
+    again.finish()
+    bench.check(again)
+
+
+def nodes_without_a_head_save_what_lives(bench):
+    """The head and the node with the llm go; the other node waits for another head, then saves what it has."""
+    job = bench.start("headless-part", *pipelines([0, 1]), "cluster.head_timeout_s=2", steps=40)
+    job.wait_for(3)
+    kill_head(job)
+    os.kill(job.nodes[1], signal.SIGKILL)
+    wait_until(lambda: not alive(job.nodes[0]), "the node ends")
+    facts = {}
+
+    def is_told():
+        facts.update(json.loads((job.run / "run.json").read_text(encoding="utf-8")))
+        return "exit_code" in facts
+
+    wait_until(is_told, "the head that saves ends")
+    parts = list(job.run.glob("checkpoints/step-*.incomplete-2"))
+    expect(facts["exit_code"] == 75 and len(parts) == 1, f"the run's end: {facts}, {parts}")
+    expect("no head came for the nodes in time; what is left of step" in facts["message"], f"the run's end: {facts}")
+    manifest = json.loads((parts[0] / "manifest.json").read_text(encoding="utf-8"))
+    expect({shard["held_by"] for shard in manifest["missing"]} == {"node 1"}, f"missing: {manifest['missing'][:3]}")
+    expect(manifest["progress"]["step"] == job.steps() >= 3, f"of step {manifest['progress']['step']}, trained are {job.steps()}")
+
+
+def split_into_parts(checkpoint):
+    """What each device wrote of a checkpoint becomes an incomplete save of its own."""
+    whole = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))
+    states = [number for number, file in enumerate(whole["files"]) if file["name"].startswith("state-")]
+    for number in states:
+        part = checkpoint.with_name(f"{checkpoint.name}.incomplete-{number}")
+        shutil.copytree(checkpoint, part)
+        for other in states:
+            if other != number:
+                (part / whole["files"][other]["name"]).unlink()
+        own = [shard for shard in whole["shards"] if shard["file"] == number]
+        missing = [{key: shard[key] for key in ("parameter", "kind", "box")} for shard in whole["shards"] if shard["file"] != number]
+        manifest = {**whole, "files": [whole["files"][number]], "shards": [{**shard, "file": 0} for shard in own],
+                    "missing": [{**shard, "held_by": "a node that is lost"} for shard in missing]}
+        (part / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    shutil.rmtree(checkpoint)
+    return len(states)
+
+
+def parts_of_one_step_are_put_together(bench):
+    words = pipelines([0, 1])
+    job = bench.start("parts", *words)
+    job.wait_for(4)
+    job.process.send_signal(signal.SIGTERM)
+    job.finish(75)
+    step = saved(job)
+    expect(split_into_parts(job.run / f"checkpoints/step-{step}") == 2 and saved(job) == 0, "it is not split")
+    again = bench.start("parts", *words)
+    output = again.finish()
+    expect("incomplete saves were put together: " in output, f"the log does not tell:\n{output[:1500]}")
+    expect([event["step"] for event in again.events("resumed")] == [step + 1], f"events: {again.events('resumed')}")
+    bench.check(again)
+    steps_once(again)
 
 
 def a_job_that_is_lost_again_and_again_ends(bench):
@@ -211,7 +330,8 @@ def a_spare_node_stands_by_and_takes_the_place_of_a_lost_one(bench):
         expect(name == "auto" or job.events()[0]["copy_bytes"] == 0, f"the spare node had not everything: {job.events()}")
 
 
-CASES = [a_job_begins_again_from_its_checkpoint_by_itself, a_job_that_is_lost_again_and_again_ends,
+CASES = [a_job_begins_again_from_its_checkpoint_by_itself, what_lives_is_saved_where_nobody_has_the_rest,
+         nodes_without_a_head_save_what_lives, parts_of_one_step_are_put_together, a_job_that_is_lost_again_and_again_ends,
          nodes_of_other_machines_begin_again_too, a_job_begins_with_few_nodes_and_takes_up_a_late_one,
          a_node_that_is_lost_while_costs_are_measured_was_never_there, too_few_nodes_save_and_end,
          a_spare_node_stands_by_and_takes_the_place_of_a_lost_one]

@@ -27,6 +27,14 @@ TEST_CASE("each shard is written once, the largest first by who has least", "[sc
   CHECK((writers.at(slot(1)) == std::vector{placement[1].key, placement[2].key}));
 }
 
+TEST_CASE("a shard that nobody holds is written by nobody", "[scheduler]") {
+  const StatePlacement placement{value(0, 4, {slot(0)}), value(1, 5, {}), value(2, 6, {slot(1)})};
+  const auto writers = plan_save(placement, Dtype::fp32);
+  REQUIRE(writers.size() == 2);
+  CHECK((writers.at(slot(0)) == std::vector{placement[0].key}));
+  CHECK((writers.at(slot(1)) == std::vector{placement[2].key}));
+}
+
 TEST_CASE("holders alone write, all of it, evenly", "[scheduler][property]") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {

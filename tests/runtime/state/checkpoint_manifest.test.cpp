@@ -1,5 +1,6 @@
 #include "runtime/state/checkpoint_manifest.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <functional>
@@ -38,6 +39,38 @@ TEST_CASE("a manifest of an older build, which lacks what came later, is read", 
   const auto read = parse_manifest(json.dump());
   REQUIRE(read.ok());
   CHECK(read.value() == manifest);
+}
+
+/// The example without its moments.
+CheckpointManifest incomplete_example() {
+  CheckpointManifest manifest = example_manifest();
+  const auto moments = std::ranges::find(manifest.shards, StateKind::moments,
+                                         [](const CheckpointShard& x) { return x.key.kind; });
+  manifest.missing = {{moments->key, "node 1 (host, pid 71)"}};
+  manifest.shards.erase(moments);
+  return manifest;
+}
+
+TEST_CASE("a manifest that lists what is missing is read back, and covers it all", "[state]") {
+  const CheckpointManifest manifest = incomplete_example();
+  const auto read = parse_manifest(manifest_json(manifest));
+  REQUIRE(read.ok());
+  CHECK(read.value() == manifest);
+  CHECK_FALSE(Json::parse(manifest_json(example_manifest())).contains("missing"));
+  const auto why = [&](const std::function<void(Json&)>& break_it) {
+    Json json = Json::parse(manifest_json(manifest));
+    break_it(json);
+    const auto broken = parse_manifest(json.dump());
+    REQUIRE_FALSE(broken.ok());
+    return broken.error().message;
+  };
+  CHECK_THAT(why([](Json& x) { x["missing"].erase(0); }),
+             ContainsSubstring("the moments of 'llm.a' is not whole"));
+  CHECK_THAT(why([](Json& x) { x["missing"].push_back(x["missing"][0]); }),
+             ContainsSubstring("overlap"));
+  CHECK_THAT(why([](Json& x) { x["missing"][0]["parameter"] = 2; }),
+             ContainsSubstring("not listed"));
+  CHECK_THAT(why([](Json& x) { x["missing"][0].erase("held_by"); }), ContainsSubstring("held_by"));
 }
 
 TEST_CASE("a tensor is called after its parameter, its kind and its box", "[state]") {
