@@ -31,6 +31,7 @@ Result<fs::path> find_saved_values(const fs::path& named, const fs::path& checkp
   auto found = find_checkpoint(checkpoints);
   if (found.newest) return found.newest->folder();
   if (!found.passed_over.empty()) return std::move(found.passed_over.front());
+  if (found.incomplete) return *std::move(found.incomplete);
   return Error{Errc::not_found, "no saved weights there", named.string(),
                "name the folder of a run or of a checkpoint, or a safetensors file"};
 }

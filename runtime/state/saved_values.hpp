@@ -23,7 +23,8 @@ namespace troupe::state {
 /// What a user may name, as what is read: of a run its final model, or its newest whole checkpoint
 /// where it has not come to its end (of those in `checkpoints`); a checkpoint or a file is itself.
 ///
-/// Errors: not_found: none of these is there. bad_data: a checkpoint is damaged.
+/// Errors: not_found: none of these is there. bad_data: a checkpoint is damaged, or a
+/// part of one is all that there is.
 Result<std::filesystem::path> find_saved_values(const std::filesystem::path& named,
                                                 const std::filesystem::path& checkpoints);
 

@@ -117,7 +117,8 @@ class ChaosJob:
         return json.loads(lines[-1])["step"] if lines else 0
 
     def saved_steps(self):
-        return sorted(int(path.parent.name[5:]) for path in self.run.glob("checkpoints/step-*/manifest.json"))
+        names = (path.parent.name[5:] for path in self.run.glob("checkpoints/step-*/manifest.json"))
+        return sorted(int(name) for name in names if name.isdigit())
 
     def status(self):
         """What `troupe ctl` says; None where no head answers."""

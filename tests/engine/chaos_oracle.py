@@ -118,7 +118,8 @@ class Oracle:
     # ---- processes ------------------------------------------------------------------------------------
 
     def _saved(self):
-        return sorted(int(path.parent.name[5:]) for path in self.run.glob("checkpoints/step-*/manifest.json"))
+        names = (path.parent.name[5:] for path in self.run.glob("checkpoints/step-*/manifest.json"))
+        return sorted(int(name) for name in names if name.isdigit())
 
     def _losses(self, run):
         return {line["step"]: line["loss"] for line in read_lines(run / "metrics.jsonl")}

@@ -221,6 +221,42 @@ def parts_of_one_step_are_put_together(bench):
     steps_once(again)
 
 
+def halves_that_did_not_meet_save_parts_that_are_put_together(bench):
+    """Node 0 saves its part while the others stand still, they save theirs when it is gone; the same command goes on from both."""
+    words = [*pipelines([0, 1, 2]), "cluster.head_timeout_s=2"]
+    job = bench.start("halves", *words)
+    job.wait_for(3)
+    for node in (1, 2):
+        job.signal(node, signal.SIGSTOP)
+    time.sleep(0.4)  # Until what the head has said has reached all; they are not missed yet.
+    kill_head(job)
+    facts = {}
+
+    def has_ended(incarnation):
+        facts.clear()
+        facts.update(json.loads((job.run / "run.json").read_text(encoding="utf-8")))
+        return facts["incarnation"] == incarnation and facts.get("exit_code") is not None
+
+    def parts():
+        return sorted(path.name for path in job.run.glob("checkpoints/step-*.incomplete-*"))
+
+    try:
+        wait_until(lambda: not alive(job.nodes[0]) and has_ended(2), "node 0 saves its part and ends")
+        step = job.steps()
+        expect(parts() == [f"step-{step}.incomplete-2"], f"parts: {parts()}")
+    finally:
+        for node in (1, 2):
+            job.signal(node, signal.SIGCONT)
+    wait_until(lambda: not any(alive(pid) for pid in job.nodes) and has_ended(3), "the others save theirs and end")
+    expect(facts["exit_code"] == 75 and parts() == [f"step-{step}.incomplete-{k}" for k in (2, 3)], f"parts: {parts()}, {facts}")
+    again = bench.start("halves", *words)
+    output = again.finish()
+    expect("incomplete saves were put together: " in output and not parts(), f"the log does not tell:\n{output[:1500]}")
+    expect([event["step"] for event in again.events("resumed")] == [step + 1], f"events: {again.events('resumed')}")
+    bench.check(again)
+    steps_once(again)
+
+
 def a_job_that_is_lost_again_and_again_ends(bench):
     """Whatever kills it needs somebody's eyes: after three tries from one checkpoint it ends with 75."""
     job = bench.start("hopeless", *pipelines([0, 1]), steps=400)
@@ -331,7 +367,8 @@ def a_spare_node_stands_by_and_takes_the_place_of_a_lost_one(bench):
 
 
 CASES = [a_job_begins_again_from_its_checkpoint_by_itself, what_lives_is_saved_where_nobody_has_the_rest,
-         nodes_without_a_head_save_what_lives, parts_of_one_step_are_put_together, a_job_that_is_lost_again_and_again_ends,
+         nodes_without_a_head_save_what_lives, parts_of_one_step_are_put_together,
+         halves_that_did_not_meet_save_parts_that_are_put_together, a_job_that_is_lost_again_and_again_ends,
          nodes_of_other_machines_begin_again_too, a_job_begins_with_few_nodes_and_takes_up_a_late_one,
          a_node_that_is_lost_while_costs_are_measured_was_never_there, too_few_nodes_save_and_end,
          a_spare_node_stands_by_and_takes_the_place_of_a_lost_one]

@@ -77,6 +77,10 @@ TEST_CASE("an incomplete save is no checkpoint, and says what it lacks", "[state
       ContainsSubstring("of step 4 only a part is saved; nobody held any more "
                         "llm.a[0:4,2:6], llm.a@moments (last held by node 1 (host, pid 7))"));
   CHECK_THAT(found.incomplete->fix, ContainsSubstring("another save of step 4"));
+  const ScratchFolder alone;
+  write_part(alone.path(), 0, 1);
+  CHECK_THAT(find_saved_values(alone.path(), alone.path()).error().message,
+             ContainsSubstring("only a part is saved"));
   // Nor is it counted among those that are kept.
   CHECK(remove_older_checkpoints(scratch.path(), 1).empty());
   CHECK(fs::exists(part));
