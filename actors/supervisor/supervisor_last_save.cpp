@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "actors/supervisor/saved_parts.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
@@ -59,7 +60,9 @@ void save_and_fail(Self self, const Error& error) {
 }
 
 void save_and_fail_without(Self self, NodeId lost, const std::string& what, const Error& error) {
-  const std::string unsaved = unsaved_without(self->state, lost);
+  const auto& state = self->state;
+  const bool goes_too = worth_saving(state, state.job.left_without(lost)) == WorthSaving::nothing;
+  const std::string unsaved = goes_too ? unsaved_without(state, lost) : "";
   if (begin_to_end(self, error, unsaved)) lose_while_stopping(self, lost, what);
 }
 

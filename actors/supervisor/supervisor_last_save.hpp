@@ -27,7 +27,7 @@ bool has_unsaved(const SupervisorState& state);
 void save_and_fail(SupervisorSelf self, const Error& error);
 
 /// The same without this node, which is lost, or whose state cannot be had or trusted: the others
-/// save where they have all of the model and a layout is up. `what`: `node 2 (host, pid 71) was
+/// save what they have, all of the model or a part that is worth it. `what`: `node 2 (host, pid 71) was
 /// lost: was killed by signal 11`.
 void save_and_fail_without(SupervisorSelf self, NodeId lost, const std::string& what,
                            const Error& error);
