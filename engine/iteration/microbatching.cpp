@@ -123,7 +123,8 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   if (!correction_) return work;
   const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
-  follow_speeds(plan_, *correction_, *shares, batch.samples.size(), work.phases);
+  if (work.times.empty())  // Who is said to be slow may be so in what was learned, too.
+    follow_speeds(plan_, *correction_, *shares, batch.samples.size(), work.phases);
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
     for (const auto sample : batch.pipelines[p])
       work.workloads[at(sample)] =

@@ -15,7 +15,7 @@ namespace {
 
 fs::path file_of(const fs::path& run) { return run / "begun_events.jsonl"; }
 
-Status remove(const fs::path& file) {
+Status remove_file(const fs::path& file) {
   std::error_code code;
   fs::remove(file, code);
   if (!code) return Done{};
@@ -54,11 +54,11 @@ Status BegunEvents::tell(const fs::path& run) {
   if (!events.ok()) return std::move(events).error();
   for (std::string line; std::getline(file, line);)
     if (auto written = events.value().write(line); !written.ok()) return written;
-  return remove(file_of(run));
+  return remove_file(file_of(run));
 }
 
 Status BegunEvents::write() const {
-  if (begun_.empty()) return remove(file_of(run_));
+  if (begun_.empty()) return remove_file(file_of(run_));
   std::string lines;
   for (const observe::RunEvent& event : begun_) lines += observe::event_line(event) + "\n";
   return observe::write_whole_file(file_of(run_), lines);

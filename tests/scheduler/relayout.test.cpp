@@ -75,7 +75,7 @@ TEST_CASE("all layouts that work are there, the preferred one first", "[schedule
   const auto plan =
       place_by_hand(text_llm(6), {{llm_on({0, 1, 2}, 6), llm_on({3, 4}, 6)}}, {5, 1}).value();
   const TemplateSet set = templates(6, 5, 6);
-  const RelayoutRequest request{plan, {5, 1}, set, 8, {}, but(5, {1})};
+  const RelayoutRequest request{plan, {5, 1}, set, 8, Tolerance{}, but(5, {1})};
   const auto all = relayouts(request).value();
   CHECK(all.front().plan == relayout(request).value().plan);
   CHECK(nodes_of_pipelines(all.front().plan).size() == 2);
