@@ -251,9 +251,9 @@ Result<AblatedStep> AblationRanks::step(const Ablation& ablation) const {
     if (waits) wait_in_groups(plan, group_size_, iteration.value());
     const auto step = scheduler::simulate(plan, iteration.value(), costs);
     if (!step.ok()) return step.error();
-    (waits ? made.in_groups : made.alone) = {
-        step.value().step_ms,
-        100 * scheduler::RooflineOptions{}.compute_share * (1 - step.value().bubble)};
+    StepOfRanks& of = waits ? made.in_groups : made.alone;
+    of.step_ms = step.value().step_ms;
+    of.utilization = 100 * scheduler::RooflineOptions{}.compute_share * (1 - step.value().bubble);
   }
   return made;
 }
