@@ -27,8 +27,8 @@ bool has_unsaved(const SupervisorState& state);
 void save_and_fail(SupervisorSelf self, const Error& error);
 
 /// The same without this node, which is lost, or whose state cannot be had or trusted: the others
-/// save what they have, all of the model or a part that is worth it. `what`: `node 2 (host, pid 71) was
-/// lost: was killed by signal 11`.
+/// save what they have, all of the model or a part that is worth it. `what`: `node 2 (host, pid 71)
+/// was lost: was killed by signal 11`.
 void save_and_fail_without(SupervisorSelf self, NodeId lost, const std::string& what,
                            const Error& error);
 
