@@ -887,7 +887,7 @@ def nodes_in_another_folder_find_the_next_head(bench):
     run = bench.folder / "run-of-the-head"
     head = subprocess.Popen(command, cwd=bench.folder, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=environment)
     deadline = time.monotonic() + 60
-    while not (run / "control").exists():
+    while not (run / "control").exists() or not (run / "control").stat().st_size:  # It may be there before its words are.
         expect(time.monotonic() < deadline, "the head does not begin")
         time.sleep(0.05)
     door = json.loads((run / "control").read_text(encoding="utf-8"))
