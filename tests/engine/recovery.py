@@ -336,21 +336,27 @@ def standby_holders_take_over(bench):
         expect(events[-1]["copy_bytes"] == 0, f"the last node had not everything: {events}")
 
 
+def lose_amid_calls(bench, name, layout, **started):
+    """A job on that layout that loses node 1, killed or stopped, while devices call NCCL; it has gone on without it."""
+    which = bench.draw.choice([signal.SIGKILL, signal.SIGSTOP])
+    print(f"  {layout}: {which.name}", flush=True)
+    job = bench.start_by_nccl(f"{name}-{layout.replace(' ', '-')}", *LAYOUTS[layout], **started)
+    job.wait_for(3)
+    time.sleep(0.2 * bench.draw.random())
+    job.signal(1, which)
+    if which == signal.SIGSTOP:
+        job.wait_for_loss()
+        job.signal(1, signal.SIGCONT)  # It ends when it hears that it was done without.
+    job.finish()
+    bench.check(job)
+    expect([event["nodes"] for event in job.events()] == [[1]], f"events: {job.events()}")
+    return job
+
+
 def nodes_are_lost_amid_sums_by_nccl(bench):
     """Groups are rebuilt without the lost ones, and a node that stops in the middle of a sum holds nobody up."""
     for layout in ("three", "two pipelines", "two on a node", "3 encoders, 2 llms"):
-        which = bench.draw.choice([signal.SIGKILL, signal.SIGSTOP])
-        print(f"  {layout}: {which.name}", flush=True)
-        job = bench.start_by_nccl(f"nccl-{layout.replace(' ', '-')}", *LAYOUTS[layout])
-        job.wait_for(3)
-        time.sleep(0.2 * bench.draw.random())
-        job.signal(1, which)
-        if which == signal.SIGSTOP:
-            job.wait_for_loss()
-            job.signal(1, signal.SIGCONT)  # It ends when it hears that it was done without.
-        job.finish()
-        bench.check(job)
-        expect([event["nodes"] for event in job.events()] == [[1]], f"events: {job.events()}")
+        job = lose_amid_calls(bench, "nccl", layout)
         faults = parity_nccl.faults_of_calls(job.run)
         expect(not faults or layout == "two on a node" and faults == ["no group is a call"], f"plans: {faults}")
 
@@ -370,18 +376,7 @@ def a_sum_by_nccl_that_hangs_or_fails_costs_a_node(bench):
 def nodes_are_lost_amid_rows_by_nccl(bench):
     """Lanes to the lost one end at once, and others are opened for the next layout."""
     for layout in ("one and three", "two pipelines", "3 encoders, 2 llms"):
-        which = bench.draw.choice([signal.SIGKILL, signal.SIGSTOP])
-        print(f"  {layout}: {which.name}", flush=True)
-        job = bench.start_by_nccl(f"nccl-rows-{layout.replace(' ', '-')}", *LAYOUTS[layout], calls=parity_nccl.ROWS)
-        job.wait_for(3)
-        time.sleep(0.2 * bench.draw.random())
-        job.signal(1, which)
-        if which == signal.SIGSTOP:
-            job.wait_for_loss()
-            job.signal(1, signal.SIGCONT)  # It ends when it hears that it was done without.
-        job.finish()
-        bench.check(job)
-        expect([event["nodes"] for event in job.events()] == [[1]], f"events: {job.events()}")
+        lose_amid_calls(bench, "nccl-rows", layout, calls=parity_nccl.ROWS)
 
 
 def rows_by_nccl_that_hang_or_fail_cost_a_node(bench):
