@@ -1,5 +1,6 @@
 #include "engine/iteration/stated_costs.hpp"
 
+#include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <cmath>
 #include <functional>
@@ -160,9 +161,10 @@ TEST_CASE("what a kind of stages states comes to a job's costs and state", "[eng
   const auto without = scheduler::stage_state_bytes(make_parallel_plan(plain).value(), {});
   CHECK(state[0] == without[0] + 3000);  // Of three layers.
   CHECK(state[1] == without[1]);
-  CHECK(stage_kind_lines(plan, setup.modules()) ==
-        std::vector<std::string>{"stage kind 'stated' runs 2 of 5 stages: vision 0-2, projector, "
-                                 "planned by costs that it states"});
+  // Other kinds of this process may run the llm's stages, and have lines of their own.
+  CHECK(std::ranges::count(stage_kind_lines(plan, setup.modules()),
+                           "stage kind 'stated' runs 2 of 5 stages: vision 0-2, projector, "
+                           "planned by costs that it states") == 1);
 }
 
 }  // namespace
