@@ -126,12 +126,18 @@ TEST_CASE("what a kind of stages states comes to a job's costs and state", "[eng
   eyes.make = [](const ModuleConfig&, int, std::vector<models::Parameter>) {
     return std::unique_ptr<models::Layer>();
   };
-  const auto registered = models::register_family(std::move(eyes));
-  INFO((registered.ok() ? "" : to_string(registered.error())));
-  REQUIRE(registered.ok());
+  REQUIRE(models::register_family(std::move(eyes)).ok());
+  // No other case's kind may run the projector, which shares a stage with the eyes.
+  models::Family lens = *models::find_family("mlp");
+  lens.name = "stated-lens";
+  lens.make = [](const ModuleConfig&, int, std::vector<models::Parameter>) {
+    return std::unique_ptr<models::Layer>();
+  };
+  REQUIRE(models::register_family(std::move(lens)).ok());
   const JobSetup plain = prepare(tiny_job()).value();
   job::Job job = tiny_job();
   job.modules[0].family = "stated-eyes";
+  job.modules[1].family = "stated-lens";
   REQUIRE(register_stage({"stated",
                           {"stated-eyes"},
                           built_in_stage,
@@ -161,7 +167,7 @@ TEST_CASE("what a kind of stages states comes to a job's costs and state", "[eng
   const auto without = scheduler::stage_state_bytes(make_parallel_plan(plain).value(), {});
   CHECK(state[0] == without[0] + 3000);  // Of three layers.
   CHECK(state[1] == without[1]);
-  // Other kinds of this process may run the llm's stages, and have lines of their own.
+  // Other cases' kinds may run the llm's stages, and have lines of their own.
   CHECK(std::ranges::count(stage_kind_lines(plan, setup.modules()),
                            "stage kind 'stated' runs 2 of 5 stages: vision 0-2, projector, "
                            "planned by costs that it states") == 1);
