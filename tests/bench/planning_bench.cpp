@@ -297,7 +297,10 @@ void measure_deciding() {
   nodes.erase(NodeId{7});
   StatePlacement left = place_state(plan, parameters, Dtype::bf16);
   drop_holders(left, NodeId{7});
-  ChangingJob job{plan, {kNodes, 1}, set, parameters, 4096, {1, Dtype::bf16}, 0, {}, left};
+  Tolerance tolerance;
+  tolerance.lost_nodes = 1;
+  tolerance.dtype = Dtype::bf16;
+  ChangingJob job{plan, {kNodes, 1}, set, parameters, 4096, tolerance, 0, {}, left};
   job.network_bytes_per_ms = kBytesPerMs;
   job.step_ms = 1000;
   job.quiet_ms = kQuietMs;
@@ -307,11 +310,10 @@ void measure_deciding() {
   const std::string size = "500 nodes, 96 layers, one lost";
   bench::print("deciding after a loss", planning_ms([&] { return next_layout(job, nodes); }, 3),
                "ms", 50, size);
-  bench::print(
-      "its layouts",
-      static_cast<double>(
-          relayouts({plan, {kNodes, 1}, set, 4096, {1, Dtype::bf16}, nodes}).value().size()),
-      "", std::nullopt, size);
+  bench::print("its layouts",
+               static_cast<double>(
+                   relayouts({plan, {kNodes, 1}, set, 4096, tolerance, nodes}).value().size()),
+               "", std::nullopt, size);
 }
 
 }  // namespace
