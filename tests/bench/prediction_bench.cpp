@@ -23,8 +23,10 @@ Result<scheduler::SimulatedStep> predict(const ParallelPlan& plan, const engine:
                                          const scheduler::CostModel& model,
                                          const scheduler::Profile& profile,
                                          std::vector<SampleShape> samples) {
-  auto costs =
-      scheduler::predicted_costs(plan, model, samples, {setup.job.train.dtype, profile.speeds, {}});
+  scheduler::PredictionOptions options;
+  options.dtype = setup.job.train.dtype;
+  options.speeds = profile.speeds;
+  auto costs = scheduler::predicted_costs(plan, model, samples, options);
   if (!costs.ok()) return std::move(costs).error();
   scheduler::IterationInput input;
   input.microbatches =
