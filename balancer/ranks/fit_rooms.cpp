@@ -7,12 +7,13 @@
 #include <tuple>
 #include <utility>
 
+#include "balancer/loads/sum_rounding.hpp"
+
 namespace troupe::balancer {
 
 namespace {
 
-// Sums of other orders differ in their last digits.
-constexpr double kFull = 1 + 1e-9;
+constexpr double kFull = 1 + kSumRounding;
 
 // What ends less sooner is not worth the move.
 constexpr double kWorthMoving = 0.99;

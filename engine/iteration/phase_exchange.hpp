@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "balancer/loads/sum_rounding.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -68,8 +69,7 @@ struct LlmCut {
 /// The replicas of a group in the whole plan, in its order.
 std::vector<ReplicaId> replicas_of(const ParallelPlan& plan, ModuleGroupId group);
 
-/// Sums of other orders differ in their last digits: what is less by no more is as much.
-inline constexpr double kSumRounding = 1e-9;
+using balancer::kSumRounding;
 
 /// How a phase is spread over replicas.
 struct SpreadRules {
