@@ -379,12 +379,6 @@ class Spreader {
 
 }  // namespace
 
-std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
-                                         std::span<const LlmCut> cuts, const PhaseWork& work,
-                                         SpreadRules rules) {
-  return spread_within_rooms(plan, group, cuts, work, rules).value();
-}
-
 Result<std::vector<MicrobatchList>> spread_within_rooms(const ParallelPlan& plan,
                                                         ModuleGroupId group,
                                                         std::span<const LlmCut> cuts,

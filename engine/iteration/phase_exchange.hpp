@@ -102,15 +102,13 @@ struct SpreadRules {
 /// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
 /// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
 /// the group on a node) + rounds x replicas^3).
-/// REQUIRES: a work for every unit of the cuts, a share for every replica; no `room_shares`.
-std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
-                                         std::span<const LlmCut> cuts, const PhaseWork& work,
-                                         SpreadRules rules);
-
-/// The same, but what a replica gets of a round has room there, where `room_shares` say how much
-/// (phase_replicas.hpp); then the bound above does not hold. A deal with room for all is as above.
+/// REQUIRES: a work for every unit of the cuts, a share for every replica.
 ///
-/// Errors: infeasible: as `fit_round`, of the first round for which no deal was found.
+/// Where `room_shares` say how much room there is, what a replica gets of a round has room there
+/// (phase_replicas.hpp), and the bound above does not hold. A deal with room for all is as without.
+///
+/// Errors: infeasible: as `fit_round`, of the first round for which no deal was found; never
+/// without `room_shares`.
 Result<std::vector<MicrobatchList>> spread_within_rooms(const ParallelPlan& plan,
                                                         ModuleGroupId group,
                                                         std::span<const LlmCut> cuts,

@@ -217,7 +217,11 @@ Result<std::vector<MicrobatchList>> AblationRanks::microbatches(
     const bool balanced =
         (ablation.vision && name == "vision") || (ablation.audio && name == "audio");
     auto lists = g + 1 == group_count ? of_llm.value() : as_drawn;
-    if (balanced) lists = engine::spread_phase(spread_on, ModuleGroupId{g}, cuts, works[g], {});
+    if (balanced) {
+      auto spread = engine::spread_within_rooms(spread_on, ModuleGroupId{g}, cuts, works[g], {});
+      if (!spread.ok()) return std::move(spread).error();
+      lists = std::move(spread).value();
+    }
     for (std::size_t rank = 0; rank < ranks_; ++rank)
       all[plan.pipelines[rank].replicas[g].index()] = lists[rank];
   }

@@ -1,7 +1,7 @@
 // OrchMLLM's evaluation (section 8) on paper, by the code that plans and simulates jobs: ranks that
 // have a replica of both encoders and of the llm each, and draw their own samples.
 //
-// Work is dealt by `deal_samples` and `spread_phase`, ordered by `plan_iteration`, run by
+// Work is dealt by `deal_samples` and `spread_within_rooms`, ordered by `plan_iteration`, run by
 // `simulate`, at costs of a device that is not here (roofline). Not there: the paper's shards of
 // parameters (ZeRO3), which have ranks wait for each other layer by layer; paddings, as samples are
 // packed; sums, updates and bounds of memory. Rows move, inputs do not: nodes decode what they

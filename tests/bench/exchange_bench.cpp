@@ -138,8 +138,9 @@ int main() {
                              std::vector<MicrobatchList>* made, bool together) {
     return bench::cpu_ms(
         [&] {
-          made[group] = spread_phase(plan, ModuleGroupId{group}, cuts, work,
-                                     {.splits_parts = true, .at_once = together});
+          made[group] = spread_within_rooms(plan, ModuleGroupId{group}, cuts, work,
+                                            {.splits_parts = true, .at_once = together})
+                            .value();
         },
         3);
   };

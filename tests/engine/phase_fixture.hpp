@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,13 @@ inline Microbatch one_part(std::vector<std::int32_t> samples) { return {{{std::m
 inline PhaseWork work_of(std::vector<double> samples, std::size_t replicas) {
   const auto rows = samples;
   return {std::move(samples), rows, std::vector<double>(replicas, 1)};
+}
+
+/// A phase whose memory nobody bounds: there always is a deal.
+inline std::vector<MicrobatchList> spread_phase(const ParallelPlan& plan, ModuleGroupId group,
+                                                std::span<const LlmCut> cuts, const PhaseWork& work,
+                                                SpreadRules rules) {
+  return spread_within_rooms(plan, group, cuts, work, rules).value();
 }
 
 }  // namespace troupe::engine
