@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <string>
 #include <utility>
 
@@ -14,9 +13,6 @@ using transport::Operation;
 using transport::Tag;
 
 namespace {
-
-/// How long after its deadline an operation may end: the watchdog's own way.
-constexpr std::chrono::seconds kGrace{1};
 
 /// Of the word that gives a send its turn, beside that of the word that it comes: both ends may be
 /// devices of one node.
@@ -108,7 +104,7 @@ Status NcclRows::warm_up(Lane& lane) {
     const std::lock_guard lock(mutex_);
     moved = launch(lane, data, 1, memory.value(), deadline);
   }
-  return moved->wait(deadline + kGrace);
+  return moved->wait(deadline + transport::kNcclGrace);
 }
 
 Operation NcclRows::launch(Lane& lane, void* data, std::size_t bytes, std::shared_ptr<void> owner,

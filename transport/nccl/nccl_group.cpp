@@ -9,9 +9,6 @@ namespace {
 
 using Call = std::function<nccl::Code(nccl::Comm)>;
 
-/// How long after its deadline an operation may end: the watchdog's own way.
-constexpr std::chrono::seconds kGrace{1};
-
 nccl::DataType type_of(Scalar scalar) {
   switch (scalar) {
     case Scalar::fp32: return nccl::DataType::float32;
@@ -105,7 +102,7 @@ Operation NcclGroup::launch(std::string what, Work work, Deadline deadline) {
 }
 
 Status NcclGroup::run(std::string what, Work work, Deadline deadline) {
-  auto status = launch(std::move(what), std::move(work), deadline).wait(deadline + kGrace);
+  auto status = launch(std::move(what), std::move(work), deadline).wait(deadline + kNcclGrace);
   return status;
 }
 
@@ -163,7 +160,7 @@ Operation NcclGroup::begin_all_reduce(MutableBuffer data, Scalar scalar, Deadlin
 }
 
 Status NcclGroup::sum_everywhere(MutableBuffer data, Scalar scalar, Deadline deadline) {
-  return begin_sum(data, scalar, deadline).wait(deadline + kGrace);
+  return begin_sum(data, scalar, deadline).wait(deadline + kNcclGrace);
 }
 
 Operation NcclGroup::begin_sum(const MutableBuffer& data, Scalar scalar, Deadline deadline) {

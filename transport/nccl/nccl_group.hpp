@@ -32,6 +32,9 @@ enum class NcclSums : std::uint8_t {
                   ///< layout.
 };
 
+/// How long after its deadline an operation may end: the watchdog's own way.
+inline constexpr std::chrono::seconds kNcclGrace{1};
+
 struct NcclGroupOptions {
   std::string name;            ///< For errors and NCCL's log: "sums of llm.layers".
   std::vector<Peer> members;   ///< Node of each rank.
