@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "engine/iteration/phase_replicas.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
 #include "runtime/vocabulary/sample_content.hpp"
@@ -12,9 +13,6 @@
 namespace troupe::engine {
 
 namespace {
-
-// So many samples tell how a replica's stages share its work.
-constexpr std::size_t kSamplesAsked = 256;
 
 double total_ms(const scheduler::PassCosts& passes) {
   return passes.forward + passes.input_grad + passes.weight_grad;

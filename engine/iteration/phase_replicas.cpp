@@ -14,9 +14,6 @@ namespace troupe::engine {
 
 namespace {
 
-// So many samples tell how fast a replica is.
-constexpr std::size_t kSamplesAsked = 256;
-
 // Of a room that there is not: more than any.
 constexpr double kNoRoom = 1e6;
 

@@ -19,6 +19,9 @@
 
 namespace troupe::engine {
 
+/// So many samples of a batch tell how fast a replica is, and how its stages share its work.
+inline constexpr std::size_t kSamplesAsked = 256;
+
 /// Lets the shares of replicas follow their measured speeds, by what a few of the first `samples`
 /// samples take there (`CostCorrection::slowdown`). What is known of a shape counts where it was
 /// measured alone: others learn it when they get one.
