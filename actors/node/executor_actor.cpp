@@ -256,6 +256,8 @@ void advance(Self self) {
     if (progress.value() == engine::Progress::committing) {
       // Holders that lack state could not update it, and who gives it away would.
       if (!state.transfer && !state.is_lacking) report_prepared(self);
+      // Without it the step is not given up here: where it is decided all rows have arrived.
+      if (auto failed = state.executor->take_thrown()) self->send(state.node, std::move(*failed));
       return;
     }
     state.running = false;

@@ -308,14 +308,14 @@ void Executor::note_moved(const InFlight& done) {
   report_.peak_offloaded = std::max(report_.peak_offloaded, offloaded_);
 }
 
+/// What fails behind PREPARED is no error here: who is prepared needs no peer. A call that fails is
+/// told all the same until the step is decided: who waits for its rows must not be blamed for it.
 Status Executor::check_sends() {
-  if (is_prepared_) {
-    mailbox_.forget_ended_sends();
-    return Done{};
-  }
   Status sent = mailbox_.check();
-  if (!sent.ok() && options_.rows != nullptr) note_failed_call(sent.error());
-  return sent;
+  if (!sent.ok() && options_.rows != nullptr && !decision_) note_failed_call(sent.error());
+  if (!is_prepared_) return sent;
+  mailbox_.forget_ended_sends();
+  return Done{};
 }
 
 /// Whether COMMIT or DISCARD is there. Before it all work has completed and is reported.

@@ -86,7 +86,8 @@ class Executor : private Viewer {
   /// What the running iteration allows posted receives to hold.
   Bytes receive_bound() const { return mailbox_.bound(); }
   const Prepared& prepared() const { return prepared_; }
-  /// Why the iteration is lost, where a stage threw or the device is lost; moves it out.
+  /// Why the iteration is lost, where a stage threw or the device is lost; moves it out. At
+  /// `committing`: why this device is, though it finishes the step if that is decided.
   std::optional<FailedWork> take_thrown() { return std::exchange(thrown_, std::nullopt); }
   /// Whether parameters are in host memory, so that nobody may read them. Not at `committing`.
   bool has_parameters_away() const { return !away_.empty(); }

@@ -5,10 +5,13 @@
 
 #include <ATen/ops/full.h>
 
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/nccl_rows.hpp"
@@ -22,13 +25,44 @@ using transport::TagKind;
 
 constexpr std::chrono::seconds kEnough{20};
 
+/// Calls whose sends arrive, but end only when they are told to.
+class LateRows final : public RowCalls {
+ public:
+  explicit LateRows(RowCalls& inner) : inner_(inner) {}
+
+  bool sends_to(DeviceId other) const override { return inner_.sends_to(other); }
+  bool receives_from(DeviceId other) const override { return inner_.receives_from(other); }
+  transport::Operation send(DeviceId to, const Tag& tag, at::Tensor rows) override {
+    inner_.send(to, tag, std::move(rows));
+    pending_.push_back(transport::Completion::pending());
+    return pending_.back().operation();
+  }
+  Result<Coming> receive(DeviceId from, const Tag& tag, at::IntArrayRef shape,
+                         at::ScalarType type) override {
+    return inner_.receive(from, tag, shape, type);
+  }
+  void give_up() override { inner_.give_up(); }
+
+  /// Returns how many sends it ends.
+  std::size_t end_sends(const Status& how) {
+    for (const auto& send : pending_) send.complete(how);
+    return std::exchange(pending_, {}).size();
+  }
+
+ private:
+  RowCalls& inner_;
+  std::vector<transport::Completion> pending_;
+};
+
 /// The tiny job's cluster whose rows are calls: devices 0 and 1 are a pipeline, and 2 and 3.
 struct RowsCluster {
-  std::vector<std::shared_ptr<NcclRows>> rows;  // Outlives the executors.
+  // They outlive the executors.
+  std::vector<std::shared_ptr<NcclRows>> rows;
+  std::vector<std::unique_ptr<LateRows>> late;  // Of `rows`, where executors use these.
   std::unique_ptr<Cluster> cluster;
   ParallelPlan plan;
 
-  explicit RowsCluster(std::chrono::milliseconds limit = kEnough) {
+  explicit RowsCluster(std::chrono::milliseconds limit = kEnough, bool is_late = false) {
     std::vector<transport::Transport*> transports;
     cluster = std::make_unique<Cluster>(
         late_job(), std::vector<SlowRows>{},
@@ -36,6 +70,9 @@ struct RowsCluster {
           const auto d = options.device.index();
           rows.push_back(std::make_shared<NcclRows>(calling_device(*transports[d], d, limit)));
           options.rows = rows.back().get();
+          if (!is_late) return;
+          late.push_back(std::make_unique<LateRows>(*rows.back()));
+          options.rows = late.back().get();
         },
         [&](ParallelPlan made) { return plan = std::move(made); },
         [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
@@ -157,6 +194,42 @@ TEST_CASE("a call that fails late ends the step, and the next generation trains"
   calls.require_open(2);
   calls.cluster->train(1);
   CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("a call that fails behind PREPARED is told, and the step can be decided all the same",
+          "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls(kEnough, /*is_late=*/true);
+  calls.require_open(1);
+  Cluster& cluster = *calls.cluster;
+  cluster.begin(0);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());
+  const Decision decision = cluster.outcome().decision;
+  const bool is_decided = GENERATE(false, true);
+  if (is_decided) cluster.decide(decision);
+  const Error why{Errc::transport_failed, "it failed on its way", {}, {}};
+  for (const std::size_t d : {0U, 2U, 3U}) calls.late[d]->end_sends(Done{});
+  REQUIRE(calls.late[1]->end_sends(why) > 0);  // Gradients of the encoders' rows.
+  if (!is_decided) REQUIRE(cluster.advance_to(Progress::committing).ok());
+  // By hand: device 1 alone, once; nobody where all rows are known to have arrived.
+  for (std::size_t d = 0; d < 4; ++d) {
+    const auto failed = cluster.executor(d).take_thrown();
+    REQUIRE(failed.has_value() == (d == 1 && !is_decided));
+    if (!failed) continue;
+    CHECK(failed->by_device);
+    CHECK(failed->step == decision.step);
+    CHECK((failed->error == why));
+  }
+  if (!is_decided) {
+    REQUIRE(cluster.advance_to(Progress::committing).ok());
+    CHECK_FALSE(cluster.executor(1).take_thrown());
+  }
+  cluster.decide(decision);
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+  CHECK_FALSE(cluster.executor(1).take_thrown());
+  Cluster messages(late_job());
+  messages.train(0);
+  CHECK(are_equal(messages.parameters(), cluster.parameters()));
 }
 
 TEST_CASE("a lost node ends the rows that move to or from it, and no others", "[engine][errors]") {
