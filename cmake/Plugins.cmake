@@ -46,6 +46,7 @@ set(TROUPE_PLUGIN_HEADERS
   models/layer.hpp
   models/linear_layer.hpp
   models/llama/family.hpp
+  models/own_update.hpp
   models/parameter_layer.hpp
   models/plugin.hpp
   runtime/data/formats/record.hpp
@@ -74,6 +75,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/media_input.hpp
   runtime/vocabulary/model_config.hpp
   runtime/vocabulary/model_graph.hpp
+  runtime/vocabulary/model_state.hpp
   runtime/vocabulary/parallel_plan.hpp
   runtime/vocabulary/parallelism.hpp
   runtime/vocabulary/result.hpp

@@ -124,7 +124,9 @@ std::vector<ParameterInfo> list_parameters(const Modules& modules, const ModelGr
                           parameter.shape,
                           {},
                           !spec.freeze && parameter.initial != Initial::sinusoid,
-                          split_of(parameter)});
+                          split_of(parameter),
+                          false,
+                          parameter.own_update});
         ParameterInfo& info = list[place->second];
         info.uses.push_back(user);
         // Of several users all must say so: the first one begins it.

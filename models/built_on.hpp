@@ -40,6 +40,11 @@ inline Family built_on(Family base, std::string name,
   made.works = [as_base, of = base.works](const ModuleConfig& module, const Widths& widths) {
     return of(as_base(module), widths);
   };
+  if (base.update)
+    made.update = [as_base, of = base.update](const ModuleConfig& module,
+                                              const ParameterUpdate& update) {
+      of(as_base(module), update);
+    };
   // The built-in families' layers stand apart from them.
   made.make = [as_base, of = base.make](const ModuleConfig& module, int index,
                                         std::vector<Parameter> parameters) {

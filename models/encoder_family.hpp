@@ -27,9 +27,12 @@ struct EncoderParts {
   std::unique_ptr<Layer> (*make)(const Config&, int index, std::vector<Parameter>);
   /// As `Family::problems`; may be left out.
   std::vector<ConfigProblem> (*problems)(const Config&) = nullptr;
+  /// As `Family::update`; may be left out where no parameter has one.
+  void (*update)(const Config&, const ParameterUpdate&) = nullptr;
 };
 
-/// An encoder's family of this name. REQUIRES: all functions but `problems` are set.
+/// An encoder's family of this name. REQUIRES: all functions but `problems` and `update`
+/// are set.
 template <class Config>
 Family encoder_family(std::string name, const EncoderParts<Config>& parts) {
   Family family{std::move(name), ModuleKind::encoder, Config{}};
@@ -47,6 +50,10 @@ Family encoder_family(std::string name, const EncoderParts<Config>& parts) {
                                   std::vector<Parameter> parameters) {
     return of(module.config.as<Config>(), index, std::move(parameters));
   };
+  if (parts.update != nullptr)
+    family.update = [of = parts.update](const ModuleConfig& module, const ParameterUpdate& update) {
+      of(module.config.as<Config>(), update);
+    };
   return family;
 }
 

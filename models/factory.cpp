@@ -61,8 +61,10 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
   };
   try {
     std::vector<Parameter> parameters;
-    for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters)
+    for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters) {
       parameters.push_back(make_parameter(spec, module.initializer_range, options));
+      if (spec.own_update) parameters.back().update = update_rule(module);
+    }
     auto layer = made(module, layer_index, std::move(parameters));
     if (layer != nullptr && options.recompute && is_recomputed(layer_index, layers.size()))
       return recomputed(std::move(layer));
@@ -81,6 +83,10 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
   } catch (...) {
     return cannot_make("it throws no std::exception");
   }
+}
+
+UpdateRule update_rule(const ModuleConfig& module) {
+  return [module](const ParameterUpdate& update) { checked_family(module).update(module, update); };
 }
 
 at::ScalarType to_torch(Dtype dtype) {

@@ -63,6 +63,9 @@ Result<ModelGraph> build_graph(const std::vector<ModuleConfig>& modules);
 std::vector<ParameterInfo> list_parameters(const std::vector<ModuleConfig>& modules,
                                            const ModelGraph& graph);
 
+/// The rule by which the module's family moves a parameter with an `own_update`.
+UpdateRule update_rule(const ModuleConfig& module);
+
 /// c10's name for a job file's dtype.
 at::ScalarType to_torch(Dtype dtype);
 

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,6 +23,10 @@ class MaskTiles;
 
 namespace troupe::models {
 
+struct ParameterUpdate;
+/// Moves a parameter by one step in AdamW's place (models/own_update.hpp).
+using UpdateRule = std::function<void(const ParameterUpdate&)>;
+
 /// One tensor of a layer.
 struct Parameter {
   /// Module name, a dot, the Hugging Face name: `llm.model.layers.3.self_attn.q_proj.weight`.
@@ -32,6 +37,8 @@ struct Parameter {
   /// This is a second use of a parameter that an earlier layer owns under the same name. Both
   /// start with equal values; whoever holds them must sum their gradients.
   bool tied_use = false;
+  /// Its family's, where that moves it; empty: AdamW does.
+  UpdateRule update = {};
 };
 
 /// Height and width of an image in patches; both are multiples of `spatial_merge_size`.

@@ -11,5 +11,6 @@
 #include "models/family/size_problems.hpp"
 #include "models/layer.hpp"
 #include "models/linear_layer.hpp"
+#include "models/own_update.hpp"
 #include "models/parameter_layer.hpp"
 #include "runtime/plugins/entry_point.hpp"  // IWYU pragma: export

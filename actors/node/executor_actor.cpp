@@ -89,7 +89,7 @@ Status build(Self self) {
     programs[StageId{i}] = stage.value().get();
     state.stages[StageId{i}] = std::move(stage).value();
   }
-  auto standby = engine::StandbyState::create(plan, device, *state.store);
+  auto standby = engine::StandbyState::create(plan, device, *state.store, setup.modules());
   if (!standby.ok()) return std::move(standby).error();
   state.standby = std::move(standby).value();
   engine::ExecutorOptions options;

@@ -136,6 +136,7 @@ class Slopes {
           const at::Tensor value = parameter->value.detach();
           const at::Tensor gradient = gradients.narrow(0, begin, value.numel()).view(value.sizes());
           begin += value.numel();
+          if (parameter->update) continue;  // What it contributes is no slope.
           const auto known = std::ranges::find_if(
               all, [&](const Trained& one) { return one.value.data_ptr() == value.data_ptr(); });
           if (known == all.end())

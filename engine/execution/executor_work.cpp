@@ -310,7 +310,7 @@ Executor::Work Executor::take_sums(const Action& action) {
 
 Executor::Work Executor::measure(GroupId group) {
   return [this, group](Outcome& outcome) -> Status {
-    outcome.norms.push_back(sums_.measure(group));
+    outcome.norms.push_back(sums_.measure(group, kept(group).state->own_updates()));
     return Done{};
   };
 }

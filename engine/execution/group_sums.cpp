@@ -1,6 +1,5 @@
 #include "engine/execution/group_sums.hpp"
 
-#include <cmath>
 #include <utility>
 
 #include "runtime/state/gradient_norm.hpp"
@@ -168,10 +167,12 @@ std::vector<Parcel> GroupSums::reduce(GroupId id, std::vector<at::Tensor> others
   return parcels;
 }
 
-GroupNorm GroupSums::measure(GroupId id) {
-  const std::int32_t own = parts_[id.index()].role.own_chunk;
-  const double squared = state::squared_norm(chunk_of(id, static_cast<std::size_t>(own)));
-  return {id, squared, std::isfinite(squared), own};
+GroupNorm GroupSums::measure(GroupId id, std::span<const IndexRange> left_out) {
+  const Part& part = parts_[id.index()];
+  const std::int32_t own = part.role.own_chunk;
+  const SumChunk& chunk = part.sum.chunks[static_cast<std::size_t>(own)];
+  const auto measured = state::measure_range(sum_of(id), {chunk.begin, chunk.end}, left_out);
+  return {id, measured.squared_norm, measured.finite, own};
 }
 
 std::vector<Parcel> GroupSums::relay(GroupId id, std::vector<at::Tensor> sums) {

@@ -9,11 +9,13 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/execution/tensor_mailbox.hpp"
 #include "engine/iteration/reports.hpp"
 #include "runtime/vocabulary/gradient_sum.hpp"
+#include "runtime/vocabulary/model_state.hpp"
 
 namespace troupe::engine {
 
@@ -53,7 +55,8 @@ class GroupSums {
   std::vector<Parcel> reduce(GroupId group, std::vector<at::Tensor> others);
 
   /// The norm of the chunk that `reduce` has added up. On its own, so that nobody waits for it.
-  GroupNorm measure(GroupId group);
+  /// `left_out`: elements of the group that count in no norm (`ParameterShard::own_updates`).
+  GroupNorm measure(GroupId group, std::span<const IndexRange> left_out = {});
 
   /// Keeps sums of other owners and gives them to the other holders of its node. `sums`: what
   /// `arrivals_of` names, in that order; let go of one by one.

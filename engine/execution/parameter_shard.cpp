@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/execution/device.hpp"
+#include "engine/execution/own_step.hpp"
 #include "runtime/state/tensor_hash.hpp"
 
 namespace troupe::engine {
@@ -71,6 +72,7 @@ ParameterShard::ParameterShard(std::vector<models::Parameter*> parameters,
   for (const auto* parameter : parameters_) {
     const at::Tensor& value = parameter->value;
     slices_.push_back(gradients_.narrow(0, begin, value.numel()).view(value.sizes()));
+    if (parameter->update) own_updates_.push_back({begin, begin + value.numel()});
     begin += value.numel();
   }
   zero();
@@ -144,19 +146,36 @@ void ParameterShard::forget_fetched_state() {
 
 void ParameterShard::update(const state::AdamWOptions& options, std::int64_t step,
                             double learning_rate, double clip) {
+  take_own_steps(step, learning_rate);
   if (state::steps_at_once(gradients_)) return update_on_device(options, step, learning_rate, clip);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
-                      clip, step, state::GradientAfter::zero);
+    if (!parameters_[i]->update)
+      state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
+                        clip, step, state::GradientAfter::zero);
   is_zero_ = true;
+}
+
+/// Before anything is clipped.
+void ParameterShard::take_own_steps(std::int64_t step, double learning_rate) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i]->update) continue;
+    own_step(*parameters_[i], optimizers_[i], slices_[i], step, learning_rate);
+    slices_[i].zero_();
+  }
 }
 
 void ParameterShard::update_on_device(const state::AdamWOptions& options, std::int64_t step,
                                       double learning_rate, double clip) {
-  std::vector<at::Tensor> values;
-  for (const auto* parameter : parameters_) values.push_back(parameter->value);
+  std::vector<at::Tensor> values, gradients;
+  std::vector<state::AdamWState> states;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]->update) continue;
+    values.push_back(parameters_[i]->value);
+    gradients.push_back(slices_[i]);
+    states.push_back(optimizers_[i]);
+  }
   gradients_.mul_(clip);
-  state::adamw_step_on_device(values, optimizers_, slices_, options, learning_rate, step);
+  state::adamw_step_on_device(values, states, gradients, options, learning_rate, step);
   gradients_.zero_();
   is_zero_ = true;
 }

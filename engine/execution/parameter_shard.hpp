@@ -14,6 +14,7 @@
 
 #include "models/layer.hpp"
 #include "runtime/state/adamw.hpp"
+#include "runtime/vocabulary/model_state.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/units.hpp"
 
@@ -35,6 +36,9 @@ class ParameterShard {
   at::Tensor& gradients() { return gradients_; }
   std::int64_t elements() const { return gradients_.numel(); }  ///< Of all parameters.
   const std::vector<models::Parameter*>& parameters() const { return parameters_; }  ///< In order.
+  /// Which of the flat gradients are of parameters that their family moves (`Parameter::update`),
+  /// ascending: sums of contributions, which count in no norm.
+  const std::vector<IndexRange>& own_updates() const { return own_updates_; }
 
   /// Of each parameter, in their order.
   std::vector<state::AdamWState>& optimizers() { return optimizers_; }
@@ -60,8 +64,9 @@ class ParameterShard {
   /// Adds what the last backward left in bf16 to the fp32 gradients. Nothing to do for others.
   void harvest();
 
-  /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`), which are zero
-  /// afterwards; `step` from 1.
+  /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`), or the step of
+  /// the parameter's own rule (`own_step`), which is not clipped. Gradients are zero afterwards;
+  /// `step` from 1.
   void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
               double clip);
 
@@ -74,9 +79,11 @@ class ParameterShard {
  private:
   void update_on_device(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
                         double clip);
+  void take_own_steps(std::int64_t step, double learning_rate);
 
   std::vector<models::Parameter*> parameters_;
   std::vector<at::Tensor> slices_;  ///< Views of `gradients_`, one per parameter, in its shape.
+  std::vector<IndexRange> own_updates_;
   at::Tensor gradients_;
   bool is_zero_ = true;  ///< `gradients_`, since the last update.
   std::vector<state::AdamWState> optimizers_;

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "models/factory.hpp"
+
 namespace troupe::engine {
 
 namespace {
@@ -23,10 +25,19 @@ std::vector<ParameterId> parameters_of(const ParameterGroup& group,
   return own;
 }
 
+/// As a stage's layer has it from `make_layer`.
+models::UpdateRule rule_for(const ParameterInfo& info, const ParallelPlan& plan,
+                            const std::vector<ModuleConfig>& modules) {
+  if (!info.own_update) return {};
+  const std::string& name = plan.model.at(info.uses.front().module).name;
+  return models::update_rule(*std::ranges::find(modules, name, &ModuleConfig::name));
+}
+
 }  // namespace
 
 Result<StandbyState> StandbyState::create(const ParallelPlan& plan, DeviceId device,
-                                          const StateStore& store) {
+                                          const StateStore& store,
+                                          const std::vector<ModuleConfig>& modules) {
   StandbyState made;
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const ParameterGroup& group = plan.groups[g];
@@ -41,7 +52,7 @@ Result<StandbyState> StandbyState::create(const ParallelPlan& plan, DeviceId dev
       if (!value.defined())
         return Error{
             Errc::internal, "a standby holder without its parameter '" + info.name + "'", {}, {}};
-      parameters.push_back({info.name, value.detach(), false});
+      parameters.push_back({info.name, value.detach(), false, rule_for(info, plan, modules)});
     }
     std::vector<models::Parameter*> handles;
     for (models::Parameter& parameter : parameters) handles.push_back(&parameter);

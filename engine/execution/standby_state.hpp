@@ -22,10 +22,12 @@ class StandbyState {
  public:
   /// Binds the groups that `device` is on standby for to what `store` holds, whose memory is
   /// shared. Parameters of a group lie in the order of their layer, as at every other holder.
+  /// `modules`: those that the plan's model was built from; their families move some parameters.
   ///
   /// Errors: internal: the store lacks one of them, or a group's size differs from theirs.
   static Result<StandbyState> create(const ParallelPlan& plan, DeviceId device,
-                                     const StateStore& store);
+                                     const StateStore& store,
+                                     const std::vector<ModuleConfig>& modules);
 
   /// The groups, ascending.
   const std::map<GroupId, std::unique_ptr<ParameterShard>>& groups() const { return groups_; }

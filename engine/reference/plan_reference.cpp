@@ -3,7 +3,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <cmath>
 #include <sstream>
 
 #include "engine/iteration/item_ranges.hpp"
@@ -126,10 +125,11 @@ class Replay {
         if (partial.defined()) add(sum, partial);
       }
       for (std::size_t c = 0; c < chunks.size(); ++c) {
-        const double squared =
-            state::squared_norm(sum.narrow(0, chunks[c].begin, chunks[c].size()));
+        const auto measured =
+            state::measure_range(sum, {chunks[c].begin, chunks[c].end},
+                                 state(GroupId{g}, group.uses.front()).own_updates());
         norms.push_back(
-            {GroupId{g}, squared, std::isfinite(squared), static_cast<std::int32_t>(c)});
+            {GroupId{g}, measured.squared_norm, measured.finite, static_cast<std::int32_t>(c)});
       }
       for (std::size_t use = 0; use < group.uses.size(); ++use)
         if (!gradients(g, use).is_same(sum)) gradients(g, use).copy_(sum);

@@ -10,6 +10,7 @@
 
 #include <cmath>
 
+#include "engine/execution/own_step.hpp"
 #include "engine/execution/teacher_packing.hpp"
 #include "engine/reference/whole_model.hpp"
 #include "runtime/state/gradient_norm.hpp"
@@ -26,6 +27,7 @@ struct Trained {
   at::Tensor gradient;           ///< Sum over samples and uses; fp64 for fp64, else fp32.
   std::vector<state::AdamWState> optimizers;  ///< Per use.
   double learning_rate_scale = 1;
+  models::UpdateRule rule;  ///< In AdamW's place; empty: AdamW.
 };
 
 class Oracle {
@@ -59,8 +61,7 @@ class Oracle {
     }
     std::vector<GroupNorm> norms;
     for (std::size_t i = 0; i < trained_.size(); ++i) {
-      const double squared = state::squared_norm(trained_[i].gradient);
-      norms.push_back({GroupId{i}, squared, std::isfinite(squared)});
+      norms.push_back(measure(GroupId{i}, trained_[i]));
     }
     result.outcome = decide_step(number, result.trained_tokens, {loss}, auxiliary_, norms, policy);
     if (number == 1) remember_gradients();
@@ -93,7 +94,15 @@ class Oracle {
                         {parameter.value},
                         at::zeros_like(parameter.value.detach(), type),
                         {state::make_adamw_state(parameter.value)},
-                        scale});
+                        scale,
+                        parameter.update});
+  }
+
+  /// Contributions to a parameter with a rule of its own count in no norm.
+  static GroupNorm measure(GroupId id, const Trained& trained) {
+    if (trained.rule) return {id, 0, state::finite(trained.gradient)};
+    const double squared = state::squared_norm(trained.gradient);
+    return {id, squared, std::isfinite(squared)};
   }
 
   /// Of each module, in the whole batch.
@@ -254,10 +263,15 @@ class Oracle {
 
   void update(std::int64_t step, const Decision& decision) {
     for (auto& trained : trained_)
-      for (std::size_t i = 0; i < trained.uses.size(); ++i)
-        state::adamw_step(trained.uses[i], trained.optimizers[i], trained.gradient, setup_.adamw,
-                          decision.learning_rate * trained.learning_rate_scale, decision.clip,
-                          step);
+      for (std::size_t i = 0; i < trained.uses.size(); ++i) {
+        const double learning_rate = decision.learning_rate * trained.learning_rate_scale;
+        if (trained.rule)
+          own_step({trained.name, trained.uses[i], false, trained.rule}, trained.optimizers[i],
+                   trained.gradient, step, learning_rate);
+        else
+          state::adamw_step(trained.uses[i], trained.optimizers[i], trained.gradient, setup_.adamw,
+                            learning_rate, decision.clip, step);
+      }
   }
 
   const JobSetup& setup_;

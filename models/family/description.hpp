@@ -37,6 +37,7 @@ struct ParameterSpec {
   Initial initial = Initial::normal;
   bool tied_use = false;  ///< As in `Parameter`.
   TensorSplit split = {};
+  bool own_update = false;  ///< The family moves it (`Family::update`), and not AdamW.
 
   std::int64_t elements() const;  ///< Product of its shape.
 };

@@ -24,6 +24,7 @@ namespace troupe::models {
 
 class Layer;
 struct Parameter;
+struct ParameterUpdate;
 
 /// Walks the keys of `[modules.NAME.config]`: reading, writing, defaults and checks of ranges all
 /// come by. Ranges are closed.
@@ -88,6 +89,10 @@ struct Family {
   /// Layer `index` from its parameters, in the order of `describe`.
   std::function<std::unique_ptr<Layer>(const ModuleConfig&, int index, std::vector<Parameter>)>
       make = {};
+  /// Moves the parameters that `describe` gives an `own_update`, one at a call
+  /// (models/own_update.hpp); what several nodes hold they all move alike. Set where there are
+  /// such.
+  std::function<void(const ModuleConfig&, const ParameterUpdate&)> update = {};
 };
 
 /// The members of `Family` from functions of a typed configuration.

@@ -29,6 +29,7 @@ Family guarded(Family family) {
   guard(family.describe, "describe", family.name);
   guard(family.works, "works", family.name);
   guard(family.media, "media", family.name);
+  guard(family.update, "update", family.name);
   return family;
 }
 

@@ -77,6 +77,25 @@ std::string works_fault(const std::string& module, const std::vector<LayerWork>&
   return {};
 }
 
+/// What is wrong with the parameters that a family moves itself; empty: all well.
+std::string own_update_fault(const Family& family, const ModuleDescription& description) {
+  std::set<std::string> own;
+  for (const auto& layer : description.layers)
+    for (const auto& parameter : layer.parameters) {
+      const bool is_tied = parameter.tied_use && own.contains(parameter.name);
+      if (!parameter.own_update && !is_tied) continue;
+      own.insert(parameter.name);
+      const std::string moved = "'" + parameter.name + "' is moved by the family itself, ";
+      if (!family.update) return moved + "and `update` is not set";
+      // A rule sees one whole parameter and one sum.
+      if (parameter.tied_use) return moved + "and no such parameter has a tied use";
+      if (parameter.split.by != TensorSplit::By::none)
+        return moved + "and no such parameter is split over ranks";
+      if (parameter.initial == Initial::sinusoid) return moved + "and is a constant";
+    }
+  return {};
+}
+
 /// What a description and other answers for one configuration say against each other; empty: they
 /// agree.
 std::string contradiction(const Family& family, const ModuleConfig& module, const Widths& widths,
@@ -100,6 +119,7 @@ std::string contradiction(const Family& family, const ModuleConfig& module, cons
       if (parameter.split.by != TensorSplit::By::none && parameter.shape.size() != 2)
         return "'" + parameter.name + "' is split over ranks, but no matrix";
     }
+  if (auto fault = own_update_fault(family, description); !fault.empty()) return fault;
   if (auto fault = works_fault(module.name, works); !fault.empty()) return fault;
   const auto output = sizes.output_width > 0 ? sizes.output_width : widths.output;
   if (module.kind != ModuleKind::llm && description.output_width != output)

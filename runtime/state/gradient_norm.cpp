@@ -110,6 +110,25 @@ GradientMeasure measure(std::span<const at::Tensor> gradients) {
   return total;
 }
 
+GradientMeasure measure_range(const at::Tensor& gradients, const IndexRange& range,
+                              std::span<const IndexRange> left_out) {
+  GradientMeasure total;
+  std::int64_t begin = range.begin;
+  const auto count_until = [&](std::int64_t end) {
+    if (begin < end) total.squared_norm += squared_norm(gradients.narrow(0, begin, end - begin));
+  };
+  for (const IndexRange& out : left_out) {
+    const IndexRange here{std::max(out.begin, range.begin), std::min(out.end, range.end)};
+    if (here.begin >= here.end) continue;
+    count_until(here.begin);
+    total.finite = total.finite && finite(gradients.narrow(0, here.begin, here.size()));
+    begin = here.end;
+  }
+  count_until(range.end);
+  total.finite = total.finite && std::isfinite(total.squared_norm);
+  return total;
+}
+
 double global_norm(std::span<const double> squared_norms) {
   double sum = 0;
   for (const double squared : squared_norms) sum += squared;

@@ -10,6 +10,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "runtime/vocabulary/model_state.hpp"
+
 namespace troupe::state {
 
 /// Squared 2-norm of a floating-point tensor of any shape and stride, in fp64. The order of the sum
@@ -29,6 +31,11 @@ struct GradientMeasure {
 
 /// Measures a group's gradients, added in the order given; undefined ones count as zero.
 GradientMeasure measure(std::span<const at::Tensor> gradients);
+
+/// Measures a range of a group's flat gradients, of which `left_out` (ascending, disjoint) count in
+/// no norm, but must be finite as well. Without any: `squared_norm` of the range, to the bit.
+GradientMeasure measure_range(const at::Tensor& gradients, const IndexRange& range,
+                              std::span<const IndexRange> left_out);
 
 /// Global norm: root of the sum of the groups' squared norms, added in the order given.
 double global_norm(std::span<const double> squared_norms);

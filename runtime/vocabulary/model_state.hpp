@@ -35,7 +35,9 @@ struct ParameterInfo {
   bool trains = false;        ///< Has moments, and a master where its type is narrow.
   ParameterSplit split = {};
   bool moments_in_host = false;  ///< These and the master, but for their update.
+  bool own_update = false;       ///< Its family moves it (`models::Family::update`), not AdamW.
 
+  /// Of the whole parameter.
   std::int64_t elements() const {
     std::int64_t count = 1;
     for (const std::int64_t size : shape) count *= size;
@@ -48,6 +50,7 @@ struct IndexRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 
+  /// How many indices.
   std::int64_t size() const { return end - begin; }
   friend auto operator<=>(const IndexRange&, const IndexRange&) = default;
   template <class Inspector>
@@ -81,6 +84,7 @@ inline Box rank_box(const ParameterInfo& parameter, std::int32_t tp, std::int32_
   return box;
 }
 
+/// Of the block.
 inline std::int64_t elements_of(const Box& box) {
   std::int64_t count = 1;
   for (const IndexRange& range : box) count *= range.size();
@@ -136,6 +140,7 @@ struct StateMove {
   DeviceSlot from;  ///< Without a node: the seed.
   DeviceSlot to;
 
+  /// Whether the device makes it itself.
   bool is_from_seed() const { return !from.node.valid(); }
   friend auto operator<=>(const StateMove&, const StateMove&) = default;
   template <class Inspector>

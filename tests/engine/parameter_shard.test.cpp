@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/execution/device.hpp"
+#include "models/own_update.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -182,6 +183,38 @@ TEST_CASE("moments come once and go once", "[engine][errors]") {
   CHECK(state.optimizers()[0].exp_avg.count_nonzero().item<std::int64_t>() == 0);
   state.forget_fetched_state();
   CHECK(state.optimizers().size() == 2);
+}
+
+TEST_CASE("a parameter with a rule of its own is moved by that alone, and not clipped",
+          "[engine]") {
+  for (const auto type : {at::kDouble, at::kBFloat16}) {
+    auto parameters = two_parameters(type), plain = two_parameters(type);
+    parameters[1].update = [](const models::ParameterUpdate& update) {
+      CHECK(update.name == "llm.a.bias");
+      CHECK(update.step == update.first[0].item<double>() + 1);
+      CHECK(update.learning_rate == 0.5);
+      CHECK(update.value.scalar_type() == update.sum.scalar_type());
+      update.value.add_(update.sum, 1.0 / 1024);
+      update.first.add_(1);
+    };
+    auto state = state_of(parameters), all = state_of(plain);
+    CHECK(all.own_updates().empty());
+    CHECK((state.own_updates() == std::vector<IndexRange>{{4, 7}}));
+    for (std::int64_t step = 1; step <= 2; ++step) {
+      for (ParameterShard* each : {&state, &all}) {
+        each->gradients().fill_(4);
+        each->update({}, step, 0.5, 0.25);
+      }
+      CHECK(state.gradients().count_nonzero().item<std::int64_t>() == 0);
+    }
+    CHECK(at::equal(parameters[0].value, plain[0].value));
+    // 2 + 2 * 4 / 1024, which bf16 does not know: its master does.
+    const at::Tensor& master = state.optimizers()[1].master;
+    const at::Tensor exact = master.defined() ? master : parameters[1].value.detach();
+    CHECK(at::equal(exact, at::full({3}, 2.0078125, exact.options())));
+    CHECK(at::equal(parameters[1].value, exact.to(type)));
+    CHECK(state.optimizers()[1].exp_avg_sq.count_nonzero().item<std::int64_t>() == 0);
+  }
 }
 
 TEST_CASE("an update leaves no gradient behind, also where it was the sum of holders", "[engine]") {

@@ -104,7 +104,7 @@ TEST_CASE("a store without what a device is on standby for is an error", "[engin
   const JobSetup setup = prepare(tiny_job()).value();
   const auto plan = held_by_all(make_parallel_plan(setup).value());
   const StateStore empty(plan.devices[3], setup.parameters, Dtype::fp64);
-  const auto made = StandbyState::create(plan, DeviceId{3}, empty);
+  const auto made = StandbyState::create(plan, DeviceId{3}, empty, setup.modules());
   REQUIRE_FALSE(made.ok());
   CHECK(made.error().code == Errc::internal);
 }

@@ -168,7 +168,8 @@ class Cluster {
       programs[StageId{i}] = program_ ? program_(StageId{i}, *stage.value()) : stage.value().get();
       stages_[device][StageId{i}] = std::move(stage).value();
     }
-    standbys_[device] = StandbyState::create(plan_, DeviceId{device}, kept).value();
+    standbys_[device] =
+        StandbyState::create(plan_, DeviceId{device}, kept, setup_.modules()).value();
     ExecutorOptions options;
     options.device = DeviceId{device};
     options.row_dtype = setup_.layers.dtype;

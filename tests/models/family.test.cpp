@@ -232,6 +232,7 @@ Family faulty_encoder(const std::string& name, const std::function<void(Family&)
     return (is_default(m.config) ? good : faulty).works(m, w);
   };
   family.media = [=](const FamilyConfig& c) { return (is_default(c) ? good : faulty).media(c); };
+  family.update = faulty.update;
   return family;
 }
 
@@ -261,6 +262,23 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
   CHECK_THAT(
       said(with_parameters({{"eye.a", {9}, Initial::zeros, false, {TensorSplit::By::output}}})),
       ContainsSubstring("'eye.a' is split over ranks, but no matrix"));
+  const auto with_own = [&](ParameterSpec spec, Parameters more = {}) {
+    spec.own_update = true;
+    more.insert(more.begin(), std::move(spec));
+    return [more, describe = with_parameters(more)](Family& f) {
+      describe(f);
+      f.update = [](const ModuleConfig&, const ParameterUpdate&) {};
+    };
+  };
+  CHECK(said(with_own({"eye.a", {9}, Initial::zeros})) == "described");
+  CHECK_THAT(said(with_parameters({{"eye.a", {9}, Initial::zeros, false, {}, true}})),
+             ContainsSubstring("'eye.a' is moved by the family itself, and `update` is not set"));
+  CHECK_THAT(said(with_own({"eye.a", {9, 9}, Initial::zeros, false, {TensorSplit::By::output}})),
+             ContainsSubstring("no such parameter is split over ranks"));
+  CHECK_THAT(said(with_own({"eye.a", {9}}, {{"eye.a", {9}, Initial::zeros, true}})),
+             ContainsSubstring("no such parameter has a tied use"));
+  CHECK_THAT(said(with_own({"eye.a", {8, 4}, Initial::sinusoid})),
+             ContainsSubstring("and is a constant"));
   CHECK_THAT(said([](Family& f) {
                f.works = [](const ModuleConfig&, const Widths&) {
                  return std::vector<LayerWork>(2);

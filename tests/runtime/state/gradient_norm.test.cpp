@@ -35,6 +35,23 @@ TEST_CASE("the squared norm of 3, 4 is 25, over tensors 25 + 144 = 169", "[state
   CHECK(global_norm(squares) == 13);
 }
 
+TEST_CASE("what is left out of a range counts in no norm, and must be finite", "[state]") {
+  const auto gradients = at::tensor({1.0, 2.0, 100.0, 100.0, 3.0, 4.0, 100.0});
+  const std::vector<IndexRange> out{{2, 4}, {6, 7}};
+  CHECK(measure_range(gradients, {0, 7}, out).squared_norm == 1 + 4 + 9 + 16);
+  CHECK(measure_range(gradients, {1, 3}, out).squared_norm == 4);
+  CHECK(measure_range(gradients, {3, 6}, out).squared_norm == 9 + 16);
+  CHECK(measure_range(gradients, {2, 4}, out).squared_norm == 0);
+  CHECK(measure_range(gradients, {4, 7}, {}).squared_norm == 9 + 16 + 10000);
+  CHECK(measure_range(gradients, {0, 7}, out).finite);
+  gradients[3] = std::numeric_limits<double>::quiet_NaN();
+  CHECK_FALSE(measure_range(gradients, {0, 7}, out).finite);
+  CHECK(measure_range(gradients, {0, 7}, out).squared_norm == 30);
+  CHECK(measure_range(gradients, {4, 7}, out).finite);
+  gradients[5] = std::numeric_limits<double>::infinity();
+  CHECK_FALSE(measure_range(gradients, {4, 7}, out).finite);
+}
+
 TEST_CASE("squares of fp32 values neither overflow nor vanish", "[state]") {
   CHECK_THAT(squared_norm(at::full({2}, 1e30F)), WithinRel(2e60, 1e-6));
   CHECK_THAT(squared_norm(at::full({2}, 1e-30F)), WithinRel(2e-60, 1e-6));
