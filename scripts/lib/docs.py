@@ -18,7 +18,7 @@ CONFIGURATION = ROOT / "docs/Doxyfile"
 # The guide first. Everything it sends its readers to that no header says.
 PAGES = ["docs/parts.md", "docs/namespaces.dox", "models/family/README.md", "runtime/policies/README.md",
          "runtime/schedules/README.md", "runtime/data/formats/README.md", "runtime/observers/README.md",
-         "actors/observing/README.md", "engine/execution/README.md", "runtime/plugins/README.md", "examples/resampler/README.md", "examples/mixture/README.md",
+         "actors/observing/README.md", "engine/execution/README.md", "runtime/plugins/README.md", "examples/resampler/README.md", "examples/mixture/README.md", "examples/balanced/README.md",
          "examples/distill/README.md", "examples/frugal/README.md",
          "examples/snake/README.md", "examples/windows/README.md", "examples/captions/README.md",
          "examples/statistics/README.md", "examples/sentry/README.md", "examples/weaver/README.md"]
