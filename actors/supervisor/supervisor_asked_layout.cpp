@@ -8,6 +8,7 @@
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/layout/asked_layout.hpp"
 #include "runtime/job/read_layout.hpp"
 #include "runtime/job/where_given.hpp"
@@ -77,11 +78,19 @@ Status check_nodes(const SupervisorState& state, const HandLayout& layout) {
   return Done{};
 }
 
+/// Errors: as `check_nodes`, `engine::plan_asked_layout` and `engine::check_stage_kinds`: nodes
+/// would find only when they build it that no kind can run a stage.
 Result<scheduler::Relayout> plan_on_these_nodes(const SupervisorState& state,
                                                 const HandLayout& layout) {
   if (auto there = check_nodes(state, layout); !there.ok()) return std::move(there).error();
-  return engine::plan_asked_layout(state.resources->setup, layout, state.configuration.plan,
-                                   state.job.members.staying(), rooms_of(state));
+  const engine::JobSetup& setup = state.resources->setup;
+  auto made = engine::plan_asked_layout(setup, layout, state.configuration.plan,
+                                        state.job.members.staying(), rooms_of(state));
+  if (!made.ok()) return made;
+  auto run = engine::check_stage_kinds(made.value().plan, setup.modules(),
+                                       setup.job.scheduler.offloads("activations"));
+  if (!run.ok()) return std::move(run).error();
+  return made;
 }
 
 /// Whether the job can change to it and train. While another layout comes up nobody knows yet where

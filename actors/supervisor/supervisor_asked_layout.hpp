@@ -14,8 +14,9 @@ namespace troupe::actors {
 ///
 /// Errors, upon which nothing changes:
 /// - unavailable: no step follows, the job has not begun, or a node that it names is not there.
-/// - as `job::read_layout`, with the line; as `engine::plan_asked_layout` and `engine::rehearse`;
-///   infeasible: no room for it beside the present one.
+/// - as `job::read_layout`, with the line; as `engine::plan_asked_layout`,
+///   `engine::check_stage_kinds` and `engine::rehearse`; infeasible: no room for it beside the
+///   present one.
 Result<std::string> ask_for_layout(SupervisorSelf self, const ControlRequest& request);
 
 /// Between two steps: brings up the layout that was asked for, where nothing has come in between
