@@ -10,9 +10,10 @@ import os
 import re
 import subprocess
 import sys
+from unittest import mock
 
-from plugins import ROOT, Bench, main, ran
-from tests.support.recorded_runs import read_lines
+from plugins import ROOT, Bench, Running, main, ran
+from tests.support.recorded_runs import read_lines, read_lines_so_far
 from tests.support.run_cases import expect
 
 EXAMPLE = ROOT / "examples" / "sentry"
@@ -196,6 +197,7 @@ Status register_all() {
   if (which == "makes-nothing") return register_stage({which, {}, {}});
   if (auto first = register_stage({"seers", {"qwen2-vl", "whisper"}, plain}); !first.ok()) return first;
   if (which == "seers") return Done{};
+  if (which == "apart") return register_stage({"readers", {"llama"}, plain});
   if (which == "both") return register_stage({"readers", {"mlp"}, plain});
   return register_stage({"greedy", {}, plain});
 }
@@ -349,6 +351,20 @@ def what_cannot_be_is_said_by_whoever_plans_or_trains(bench):
         expect(not (bench.folder / which / "train.log").exists(), f"{which}: a run was begun")
 
 
+def a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once(bench):
+    """Not by the nodes that were to build it: the job trains on."""
+    run, layout = bench.folder / "apart", bench.folder / "one-stage.toml"
+    layout.write_text('[[parallel.pipelines]]\nstages = [{node = 0, vision = "all", audio = "all", llm = "all"}]\n')
+    with mock.patch.dict(os.environ, OWN_STAGE="apart", OWN_LIST=str(bench.folder / "list")):
+        with Running(bench.job("apart", f'plugins.libraries=["{bench.own}"]', "train.steps=5000"), run) as job:
+            job.wait_for(2)
+            said = bench.said("ctl", run, "layout", layout)
+            expect("layers of two stage kinds, 'seers' and 'readers'" in said and "fix: cut the layout between their modules" in said, said)
+            job.wait_for(read_lines_so_far(run / "metrics.jsonl")[-1]["step"] + 3)
+            job.stop()
+    expect(not any(line["kind"] in ("layout", "lost") for line in read_lines_so_far(run / "events.jsonl")), "it has changed something")
+
+
 def who_runs_the_stages_is_told(bench):
     line = "stage kind 'llms' runs 1 of 2 stages: llm 0-3"
     for command in ("validate", "plan"):
@@ -428,7 +444,8 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
-         what_cannot_be_is_said_by_whoever_plans_or_trains, who_runs_the_stages_is_told,
+         what_cannot_be_is_said_by_whoever_plans_or_trains, a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once,
+         who_runs_the_stages_is_told,
          costs_that_no_plan_can_be_made_of_are_named,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
