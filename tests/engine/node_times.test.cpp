@@ -4,6 +4,7 @@
 
 #include "engine/iteration/node_times.hpp"
 
+#include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <numeric>
 #include <utility>
@@ -91,7 +92,8 @@ TEST_CASE("what corrections learn by themselves is not counted twice", "[engine]
   CHECK(dealt(true, {{{NodeId{2}, 5}, {NodeId{3}, 5}}}) == dealt(true, {}));
 }
 
-TEST_CASE("replicas on a slow node get fewer samples, of the llm and of encoders", "[engine]") {
+/// Encoders on nodes 0 and 1, llms on nodes 2 to 4, as replicas of one pipeline.
+job::Job two_encoders_three_llms() {
   auto job = tiny_job();
   job.parallel.layout = {};
   job.cluster.nodes = job.cluster.local_nodes = 5;
@@ -99,14 +101,24 @@ TEST_CASE("replicas on a slow node get fewer samples, of the llm and of encoders
     job.parallel.layout.replicas.push_back({{"vision"}, {{e, 0, {{"vision", {}}}}}});
   for (int l = 2; l < 5; ++l)
     job.parallel.layout.replicas.push_back({{"llm"}, {{l, 0, {{"llm", {}}}}}});
-  const auto setup = with_costs(job);
-  const auto plan = make_parallel_plan(setup).value();
+  return job;
+}
+
+/// Samples of one pipeline, all alike.
+DealtBatch twenty_four() {
   SampleShape sample;
   sample.media.push_back({ModuleId{0}, {{64, 64, 16, 8, 8, 0}}});
   sample.llm_tokens = 200;
   sample.trained_tokens = 10;
   DealtBatch batch{1, 1, std::vector<SampleShape>(24, sample), {std::vector<std::int32_t>(24)}};
   std::iota(batch.pipelines[0].begin(), batch.pipelines[0].end(), 0);
+  return batch;
+}
+
+TEST_CASE("replicas on a slow node get fewer samples, of the llm and of encoders", "[engine]") {
+  const auto setup = with_costs(two_encoders_three_llms());
+  const auto plan = make_parallel_plan(setup).value();
+  const DealtBatch batch = twenty_four();
 
   const std::string exchange = GENERATE("off", "per-phase");
   CAPTURE(exchange);
@@ -130,6 +142,35 @@ TEST_CASE("replicas on a slow node get fewer samples, of the llm and of encoders
   const auto encoders = counts({{NodeId{0}, 4}});
   CHECK(encoders[0] + encoders[1] == 24);
   CHECK(2 * encoders[0] <= encoders[1]);
+}
+
+TEST_CASE("a speed that is said of a node and was learned before counts once", "[engine]") {
+  const auto setup = with_costs(two_encoders_three_llms());
+  const auto plan = make_parallel_plan(setup).value();
+  REQUIRE((plan.devices[plan.at(StageId{0}).devices.front().index()].node == NodeId{0}));
+  MicrobatchingOptions options;
+  options.exchange = "per-phase";
+  options.microbatches = 3;
+  options.adaptive_correction = true;
+  // Watching has stopped, as it brought too little: what is said counts from then on.
+  LearnedCosts nothing = Microbatching(plan, options, setup.costs).learned();
+  nothing.watches = false;
+  // Node 0 takes four times as long for samples of all sizes.
+  LearnedCosts slow = nothing;
+  for (const std::string& module : nothing.stages[0].modules)
+    for (const TokenCount tokens : {64, 128, 192, 256})
+      slow.samples.push_back({0, module, tokens, 4, 10});
+  const auto share = [&](const LearnedCosts& learned, const NodeTimes& said) {
+    Microbatching microbatching(plan, options, setup.costs);
+    microbatching.restore(learned);
+    microbatching.take_times(said);
+    return microbatching.plan(twenty_four()).value().work->phases[0].shares[0];
+  };
+  const NodeTimes times{{NodeId{0}, 4}};
+  CHECK(share(nothing, {}) == Catch::Approx(1));
+  CHECK(share(slow, {}) == Catch::Approx(4));
+  CHECK(share(nothing, times) == Catch::Approx(4));
+  CHECK(share(slow, times) == Catch::Approx(4));
 }
 
 }  // namespace
