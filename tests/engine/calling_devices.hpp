@@ -8,12 +8,15 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/nccl_device.hpp"
+#include "tests/engine/tiny_cluster.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/transport/nccl/fake_device.hpp"
@@ -67,7 +70,6 @@ inline std::shared_ptr<NcclDevice> calling_device(transport::Transport& transpor
   return std::make_shared<NcclDevice>(transport, options);
 }
 
-/// Opens what all devices have for a generation, at once.
 template <class Calls>
 std::vector<Status> open_all(const std::vector<std::shared_ptr<Calls>>& calls,
                              const ParallelPlan& plan, EpochNumber generation) {
@@ -87,6 +89,53 @@ inline void require_ok(const std::vector<Status>& all) {
     REQUIRE(status.ok());
   }
 }
+
+/// The tiny job's cluster, each of whose devices calls by one `Calls`: `NcclRows` or `NcclSums`.
+/// Devices 0 and 1 are a pipeline, and 2 and 3.
+template <class Calls>
+struct CallingCluster {
+  std::vector<std::shared_ptr<Calls>> of_device;  // They outlive the executors.
+  std::unique_ptr<Cluster> cluster;
+  ParallelPlan plan;
+
+  /// Calls end within `limit`. `use` gives an executor those of its device, `place` may put another
+  /// plan in place of the usual.
+  CallingCluster(std::chrono::milliseconds limit,
+                 const std::function<void(ExecutorOptions&, Calls&)>& use,
+                 const std::function<ParallelPlan(ParallelPlan)>& place = {}) {
+    std::vector<transport::Transport*> transports;
+    cluster = std::make_unique<Cluster>(
+        late_job(), std::vector<SlowRows>{},
+        [&](ExecutorOptions& options) {
+          const auto d = options.device.index();
+          of_device.push_back(std::make_shared<Calls>(calling_device(*transports[d], d, limit)));
+          use(options, *of_device.back());
+        },
+        [&](ParallelPlan made) { return plan = place ? place(std::move(made)) : std::move(made); },
+        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
+  }
+
+  /// Opens what all devices have for a generation, at once.
+  std::vector<Status> open(EpochNumber generation) const {
+    return open_all(of_device, plan, generation);
+  }
+  void require_open(EpochNumber generation) const { require_ok(open(generation)); }
+
+  /// What devices say of a call that failed; nothing of those that have not said it first.
+  std::vector<FailedWork> take_thrown() {
+    std::vector<FailedWork> all;
+    for (std::size_t d = 0; d < of_device.size(); ++d)
+      if (auto failed = cluster->executor(d).take_thrown()) all.push_back(std::move(*failed));
+    return all;
+  }
+
+  /// All give the step up, and open anew for the next generation, in which no call fails.
+  void begin_anew(FakeCalls& fake, EpochNumber generation) {
+    for (std::size_t d = 0; d < of_device.size(); ++d) REQUIRE(cluster->executor(d).abandon().ok());
+    (*fake).script("");
+    require_open(generation);
+  }
+};
 
 inline bool are_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   if (a.size() != b.size()) return false;

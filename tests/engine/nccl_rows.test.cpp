@@ -5,6 +5,7 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
@@ -54,38 +55,27 @@ class LateRows final : public RowCalls {
   std::vector<transport::Completion> pending_;
 };
 
-/// The tiny job's cluster whose rows are calls: devices 0 and 1 are a pipeline, and 2 and 3.
-struct RowsCluster {
-  // They outlive the executors.
-  std::vector<std::shared_ptr<NcclRows>> rows;
-  std::vector<std::unique_ptr<LateRows>> late;  // Of `rows`, where executors use these.
-  std::unique_ptr<Cluster> cluster;
-  ParallelPlan plan;
+/// What executors use in place of what their devices have: as a base, so that it outlives them.
+struct LateList {
+  std::vector<std::unique_ptr<LateRows>> late;
+};
 
-  explicit RowsCluster(std::chrono::milliseconds limit = kEnough, bool is_late = false) {
-    std::vector<transport::Transport*> transports;
-    cluster = std::make_unique<Cluster>(
-        late_job(), std::vector<SlowRows>{},
-        [&](ExecutorOptions& options) {
-          const auto d = options.device.index();
-          rows.push_back(std::make_shared<NcclRows>(calling_device(*transports[d], d, limit)));
-          options.rows = rows.back().get();
+/// A cluster whose rows are calls.
+struct RowsCluster : LateList, CallingCluster<NcclRows> {
+  explicit RowsCluster(std::chrono::milliseconds limit = kEnough, bool is_late = false)
+      : CallingCluster(limit, [this, is_late](ExecutorOptions& options, NcclRows& rows) {
+          options.rows = &rows;
           if (!is_late) return;
-          late.push_back(std::make_unique<LateRows>(*rows.back()));
+          late.push_back(std::make_unique<LateRows>(rows));
           options.rows = late.back().get();
-        },
-        [&](ParallelPlan made) { return plan = std::move(made); },
-        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
-  }
-
-  void require_open(EpochNumber generation) { require_ok(open_all(rows, plan, generation)); }
+        }) {}
 
   /// Posts a receive of four numbers at device 1, from device 0.
   RowCalls::Coming receive(std::uint64_t index) {
-    return rows[1]->receive(DeviceId{0}, tag(index), {4}, at::kDouble).value();
+    return of_device[1]->receive(DeviceId{0}, tag(index), {4}, at::kDouble).value();
   }
   transport::Operation send(std::uint64_t index, double value) {
-    return rows[0]->send(DeviceId{1}, tag(index), at::full({4}, value, at::kDouble));
+    return of_device[0]->send(DeviceId{1}, tag(index), at::full({4}, value, at::kDouble));
   }
   static Tag tag(std::uint64_t index) { return {1, TagKind::rows, 99, index}; }
 };
@@ -97,9 +87,9 @@ TEST_CASE("rows by calls give the bits of messages", "[engine]") {
   const int none = (*fake).calls("send");
   calls.require_open(1);
   CHECK((*fake).calls("send") == none + 4);  // A byte on each lane: two pipelines, both ways.
-  CHECK(calls.rows[0]->sends_to(DeviceId{1}));
-  CHECK(calls.rows[1]->receives_from(DeviceId{0}));
-  CHECK_FALSE(calls.rows[0]->sends_to(DeviceId{2}));
+  CHECK(calls.of_device[0]->sends_to(DeviceId{1}));
+  CHECK(calls.of_device[1]->receives_from(DeviceId{0}));
+  CHECK_FALSE(calls.of_device[0]->sends_to(DeviceId{2}));
   const int before = (*fake).calls("send");
   for (std::int64_t step = 0; step < 3; ++step) {
     messages.train(step);
@@ -157,19 +147,11 @@ TEST_CASE("rows that hang end by their deadline with both devices' names", "[eng
   CHECK_THAT(ended.error().message, ContainsSubstring("of generation 1, rank "));
 
   // Who says so first counts as lost, by no fault of what it computed.
-  int told = 0;
-  for (std::size_t d = 0; d < 4; ++d)
-    if (const auto lost = calls.cluster->executor(d).take_thrown()) {
-      ++told;
-      CHECK(lost->by_device);
-      CHECK((lost->error == ended.error()));
-    }
-  CHECK(told == 1);
-
-  // The next generation opens its lanes anew, and trains.
-  for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
-  (*fake).script("");
-  calls.require_open(2);
+  const auto lost = calls.take_thrown();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].by_device);
+  CHECK((lost[0].error == ended.error()));
+  calls.begin_anew(fake, 2);
   calls.cluster->train(1);
   CHECK((*fake).first_misuse() == "");
 }
@@ -185,13 +167,9 @@ TEST_CASE("a call that fails late ends the step, and the next generation trains"
   REQUIRE_FALSE(ended.ok());
   CHECK(ended.error().code == Errc::transport_failed);
   CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'rows from device "));
-  int told = 0;  // As of one that hangs; the head waits for a lost node before.
-  for (std::size_t d = 0; d < 4; ++d)
-    if (const auto failed = calls.cluster->executor(d).take_thrown()) told += failed->by_device;
-  CHECK(told == 1);
-  for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
-  (*fake).script("");
-  calls.require_open(2);
+  // As of one that hangs; the head waits for a lost node before.
+  CHECK(std::ranges::count(calls.take_thrown(), true, &FailedWork::by_device) == 1);
+  calls.begin_anew(fake, 2);
   calls.cluster->train(1);
   CHECK((*fake).first_misuse() == "");
 }
@@ -239,11 +217,12 @@ TEST_CASE("a lost node ends the rows that move to or from it, and no others", "[
   (*fake).script("stall@send stall@send#2");
   const auto coming = calls.receive(7);
   const auto sent = calls.send(7, 70);
-  const auto other = calls.rows[3]->receive(DeviceId{2}, RowsCluster::tag(7), {4}, at::kDouble);
+  const auto other =
+      calls.of_device[3]->receive(DeviceId{2}, RowsCluster::tag(7), {4}, at::kDouble);
   const auto sent_there =
-      calls.rows[2]->send(DeviceId{3}, RowsCluster::tag(7), at::full({4}, 1, at::kDouble));
+      calls.of_device[2]->send(DeviceId{3}, RowsCluster::tag(7), at::full({4}, 1, at::kDouble));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  for (const auto& device : calls.rows)
+  for (const auto& device : calls.of_device)
     device->lose(0, {Errc::transport_failed, "its process ended", {}, {}});
   const Status ended = coming.operation.wait(transport::within(kEnough));
   REQUIRE_FALSE(ended.ok());
@@ -258,12 +237,12 @@ TEST_CASE("who gives a step up leaves no rows under way", "[engine]") {
   FakeCalls fake;
   RowsCluster calls;
   calls.require_open(1);
-  calls.rows[1]->give_up();  // Nothing is under way: its lanes stay.
+  calls.of_device[1]->give_up();  // Nothing is under way: its lanes stay.
   const auto moved = calls.receive(6);
   CHECK(calls.send(6, 60).wait(transport::within(kEnough)).ok());
   CHECK(moved.operation.wait(transport::within(kEnough)).ok());
   const auto coming = calls.receive(7);
-  calls.rows[1]->give_up();
+  calls.of_device[1]->give_up();
   const Status ended = coming.operation.wait(transport::within(kEnough));
   REQUIRE_FALSE(ended.ok());
   CHECK(ended.error().code == Errc::cancelled);
@@ -277,7 +256,7 @@ TEST_CASE("rows without GPUs say what to do instead", "[engine][errors]") {
   FakeCalls fake;
   RowsCluster calls;
   transport::register_nccl_streams("cpu", {});
-  for (const Status& status : open_all(calls.rows, calls.plan, 1)) {
+  for (const Status& status : calls.open(1)) {
     REQUIRE_FALSE(status.ok());
     CHECK(status.error().code == Errc::unavailable);
     CHECK(status.error().where == "cluster.rows");

@@ -23,44 +23,24 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-/// The tiny job's cluster whose sums are calls.
-struct CallingCluster {
-  std::vector<std::shared_ptr<NcclSums>> sums;  // Outlives the executors.
-  std::unique_ptr<Cluster> cluster;
-  ParallelPlan plan;
-
-  explicit CallingCluster(SumOrder order,
-                          std::chrono::milliseconds limit = std::chrono::seconds(20))
-      : CallingCluster(order, limit, {}) {}
-
-  CallingCluster(SumOrder order, std::chrono::milliseconds limit, std::vector<Standby> standbys) {
-    std::vector<transport::Transport*> transports;
-    cluster = std::make_unique<Cluster>(
-        late_job(), std::vector<SlowRows>{},
-        [&](ExecutorOptions& options) {
-          const auto d = options.device.index();
-          sums.push_back(std::make_shared<NcclSums>(calling_device(*transports[d], d, limit)));
-          options.calls = sums.back().get();
-        },
-        [&](ParallelPlan made) {
-          made.model.sums = order;
-          made.standbys = standbys;
-          scheduler::complete(made);
-          plan = made;
-          return made;
-        },
-        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
-  }
-
-  /// Opens the groups of a generation at all devices at once.
-  std::vector<Status> open(EpochNumber generation) { return open_all(sums, plan, generation); }
-  void require_open(EpochNumber generation) { require_ok(open(generation)); }
+/// A cluster whose sums are calls, in this order where the plan has any.
+struct SumsCluster : CallingCluster<NcclSums> {
+  explicit SumsCluster(SumOrder order, std::chrono::milliseconds limit = std::chrono::seconds(20),
+                       const std::vector<Standby>& standbys = {})
+      : CallingCluster(
+            limit, [](ExecutorOptions& options, NcclSums& sums) { options.calls = &sums; },
+            [&](ParallelPlan made) {
+              made.model.sums = order;
+              made.standbys = standbys;
+              scheduler::complete(made);
+              return made;
+            }) {}
 };
 
 TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engine]") {
   FakeCalls fake;
   Cluster messages(late_job());
-  CallingCluster calls(SumOrder::nccl_chain);
+  SumsCluster calls(SumOrder::nccl_chain);
   REQUIRE(std::ranges::any_of(calls.plan.groups, [](const ParameterGroup& group) {
     return group.order == SumOrder::nccl_chain;
   }));
@@ -77,7 +57,7 @@ TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engi
 
 TEST_CASE("in NCCL's own order all holders agree", "[engine]") {
   FakeCalls fake;
-  CallingCluster calls(SumOrder::nccl);
+  SumsCluster calls(SumOrder::nccl);
   calls.require_open(1);
   const int before = (*fake).calls("all_reduce");
   calls.cluster->train(0);
@@ -93,8 +73,8 @@ TEST_CASE("who is on standby adds nothing to a call and gets its sum", "[engine]
   FakeCalls fake;
   Cluster messages(late_job());
   // Device 1 has the llm alone: it stands by for the vision encoder's first layer.
-  CallingCluster calls(SumOrder::nccl_chain, std::chrono::seconds(20),
-                       {{DeviceId{1}, {ModuleId{0}, 0}, {}}});
+  SumsCluster calls(SumOrder::nccl_chain, std::chrono::seconds(20),
+                    {{DeviceId{1}, {ModuleId{0}, 0}, {}}});
   const auto kept = std::ranges::find_if(
       calls.plan.groups, [](const ParameterGroup& group) { return group.standbys == 1; });
   REQUIRE(kept != calls.plan.groups.end());
@@ -111,7 +91,7 @@ TEST_CASE("who is on standby adds nothing to a call and gets its sum", "[engine]
 
 TEST_CASE("a call that hangs ends by its deadline with the group's name", "[engine][errors]") {
   FakeCalls fake;
-  CallingCluster calls(SumOrder::nccl, std::chrono::milliseconds(300));
+  SumsCluster calls(SumOrder::nccl, std::chrono::milliseconds(300));
   calls.require_open(1);
   (*fake).script("stall@launch");
   calls.cluster->begin(0);
@@ -122,26 +102,20 @@ TEST_CASE("a call that hangs ends by its deadline with the group's name", "[engi
   CHECK_THAT(ended.error().message, ContainsSubstring("of generation 1, rank "));
 
   // Who says so first counts as lost, by no fault of what it computed.
-  int told = 0;
-  for (std::size_t d = 0; d < 4; ++d)
-    if (const auto lost = calls.cluster->executor(d).take_thrown()) {
-      ++told;
-      CHECK(lost->by_device);
-      CHECK((lost->error == ended.error()));
-    }
-  CHECK(told == 1);
+  const auto lost = calls.take_thrown();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].by_device);
+  CHECK((lost[0].error == ended.error()));
 
   // The next generation opens its groups anew, and the step is trained after all.
-  for (std::size_t d = 0; d < 4; ++d) REQUIRE(calls.cluster->executor(d).abandon().ok());
-  (*fake).script("");
-  calls.require_open(2);
+  calls.begin_anew(fake, 2);
   calls.cluster->train(0);
   CHECK((*fake).first_misuse() == "");
 }
 
 TEST_CASE("a lost node ends the calls in which it has a part, and no others", "[engine][errors]") {
   FakeCalls fake;
-  CallingCluster calls(SumOrder::nccl_chain);
+  SumsCluster calls(SumOrder::nccl_chain);
   calls.require_open(1);
   // Devices 0 and 2 share the encoder; 1 and 3 some of the llm.
   const auto group_of = [&](std::vector<DeviceId> holders) {
@@ -155,22 +129,22 @@ TEST_CASE("a lost node ends the calls in which it has a part, and no others", "[
   REQUIRE(llm.valid());
   const auto tensor = [] { return at::ones({100}, at::kDouble); };
   std::promise<void> woken;
-  calls.sums[0]->enter(encoder, tensor(), [&] { woken.set_value(); });
-  calls.sums[1]->enter(llm, tensor(), [] {});
-  CHECK_FALSE(calls.sums[0]->has_ended(encoder).value());
+  calls.of_device[0]->enter(encoder, tensor(), [&] { woken.set_value(); });
+  calls.of_device[1]->enter(llm, tensor(), [] {});
+  CHECK_FALSE(calls.of_device[0]->has_ended(encoder).value());
   for (std::size_t d = 0; d < 2; ++d)
-    calls.sums[d]->lose(2, {Errc::transport_failed, "its process ended", {}, {}});
+    calls.of_device[d]->lose(2, {Errc::transport_failed, "its process ended", {}, {}});
   woken.get_future().wait();
-  const auto ended = calls.sums[0]->has_ended(encoder);
+  const auto ended = calls.of_device[0]->has_ended(encoder);
   REQUIRE_FALSE(ended.ok());
   CHECK(ended.error().code == Errc::transport_failed);
   CHECK_THAT(ended.error().message, ContainsSubstring("has lost rank 1: its process ended"));
-  CHECK_FALSE(calls.sums[1]->has_ended(llm).value());
+  CHECK_FALSE(calls.of_device[1]->has_ended(llm).value());
 }
 
 TEST_CASE("without GPUs or NCCL the fix says what to do instead", "[engine][errors]") {
   FakeCalls fake;
-  CallingCluster calls(SumOrder::nccl);
+  SumsCluster calls(SumOrder::nccl);
   transport::register_nccl_streams("cpu", {});
   for (const Status& status : calls.open(1)) {
     REQUIRE_FALSE(status.ok());
@@ -179,14 +153,14 @@ TEST_CASE("without GPUs or NCCL the fix says what to do instead", "[engine][erro
     CHECK_THAT(status.error().fix, ContainsSubstring("cluster.sums = \"messages\""));
   }
   setenv("TROUPE_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
-  CallingCluster without(SumOrder::nccl);
+  SumsCluster without(SumOrder::nccl);
   const auto opened = without.open(1);
   CHECK(opened.front().error().code == Errc::unavailable);
   CHECK(opened.front().error().where == "cluster.sums");
 }
 
 TEST_CASE("a layout without calls needs no NCCL", "[engine]") {
-  CallingCluster calls(SumOrder::chain);
+  SumsCluster calls(SumOrder::chain);
   setenv("TROUPE_NCCL_LIBRARY", "/nowhere/libnccl.so", 1);
   calls.require_open(1);
   unsetenv("TROUPE_NCCL_LIBRARY");
