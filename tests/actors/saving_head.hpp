@@ -15,14 +15,22 @@
 
 namespace troupe::actors {
 
-/// A head whose job saves as `edit` says, with a log.
+/// A layout whose other nodes have all of the model where one is gone, or one of which none can be
+/// done without.
+inline std::function<void(job::Job&)> placed(bool is_whole_without_one) {
+  if (is_whole_without_one) return {};
+  return one_pipeline;
+}
+
+/// A head whose job saves as `edit` says, or else when it is told to and where it ends; with a log.
 struct SavingHead {
-  SavingHead(std::int64_t steps, const std::function<void(job::Checkpointing&)>& edit,
-             const std::function<void(job::Job&)>& place = {})
+  explicit SavingHead(std::int64_t steps = 9,
+                      const std::function<void(job::Checkpointing&)>& edit = {},
+                      const std::function<void(job::Job&)>& place = {})
       : head(steps, [&](job::Job& job) {
           job.job.run_dir = scratch / "run";
           job.cluster.stop_timeout_s = 8;
-          edit(job.checkpoint);
+          if (edit) edit(job.checkpoint);
           if (place) place(job);
         }) {
     head.resources.logger =
@@ -53,6 +61,10 @@ struct SavingHead {
     kept.number = order().number;
     kept.status = std::move(status);
     head.tell(std::make_shared<const KeptCheckpoint>(kept));
+  }
+  /// All devices are PREPARED for a step that is planned.
+  void prepare(std::int64_t step) {
+    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
   }
   void run_step(std::int64_t step) {
     head.plan(step - 1);

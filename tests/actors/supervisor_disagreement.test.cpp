@@ -7,7 +7,6 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "tests/actors/saving_head.hpp"
@@ -18,13 +17,11 @@ namespace {
 // Window: holders disagree after a step
 TEST_CASE("of holders that disagree most save the step, and the job ends", "[actors][errors]") {
   const bool is_whole = GENERATE(true, false);  // The others have all of the model.
-  SavingHead saving(
-      9, [](job::Checkpointing&) {},
-      is_whole ? std::function<void(job::Job&)>{} : std::function<void(job::Job&)>{one_pipeline});
+  SavingHead saving(9, {}, placed(is_whole));
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
-  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+  saving.prepare(2);
   for (std::size_t device = 0; device < 4; ++device)
     head.finished(device, 2, 1, device == 2 ? 8 : 7);
   CHECK(head.recorder.steps.size() == 2);
@@ -49,11 +46,11 @@ TEST_CASE("of holders that disagree most save the step, and the job ends", "[act
 
 TEST_CASE("what nobody can say to be right is not saved by a job that is to stop either",
           "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing&) {});
+  SavingHead saving;
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
-  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+  saving.prepare(2);
   head.tell(stop_atom::value, std::int32_t{SIGTERM});
   for (std::size_t device = 0; device < 4; ++device)
     head.finished(device, 2, 1, device < 2 ? 8 : 7);

@@ -21,8 +21,7 @@ using namespace std::chrono_literals;
 // Window: a peer is missed that the head reaches
 TEST_CASE("nodes that do not reach each other, and cannot be done without, save what they have",
           "[actors][recovery]") {
-  SavingHead saving(
-      9, [](job::Checkpointing&) {}, one_pipeline);
+  SavingHead saving(9, {}, one_pipeline);
   Head& head = saving.head;
   const bool has_trained = GENERATE(true, false);
   if (has_trained) saving.run_step(1);
@@ -65,8 +64,7 @@ engine::FailedWork thrown_in_step_2(EpochNumber epoch = 1) {
 
 TEST_CASE("what a stage throws ends a job with its code, once the others' work is saved",
           "[actors][errors]") {
-  SavingHead saving(
-      9, [](job::Checkpointing&) {}, one_pipeline);
+  SavingHead saving(9, {}, one_pipeline);
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
@@ -108,14 +106,12 @@ TEST_CASE("what a stage throws ends a job with its code, once the others' work i
 // Window: a stage throws
 TEST_CASE("a step that fails again ends the job once what came before it is saved",
           "[actors][recovery][errors]") {
-  SavingHead saving(
-      9, [](job::Checkpointing&) {},
-      [](job::Job& job) {
-        job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
-                                         {{1, 0, {{"vision", {}}, {"llm", {}}}}},
-                                         {{2, 0, {{"vision", {}}, {"llm", {}}}}},
-                                         {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
-      });
+  SavingHead saving(9, {}, [](job::Job& job) {
+    job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{1, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{2, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
+  });
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
@@ -152,8 +148,7 @@ TEST_CASE("a step that fails again ends the job once what came before it is save
 // Window: an error that would come again
 TEST_CASE("an error that would come again ends a job once what came before it is saved",
           "[actors][errors]") {
-  SavingHead saving(
-      9, [](job::Checkpointing&) {}, one_pipeline);
+  SavingHead saving(9, {}, one_pipeline);
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
@@ -218,7 +213,7 @@ TEST_CASE("an error that would come again ends a job once what came before it is
 TEST_CASE("a run folder's disk that fails ends a job once the last finished step is saved",
           "[actors][errors]") {
   const bool is_last = GENERATE(false, true);  // Then the model is being collected.
-  SavingHead saving(is_last ? 1 : 9, [](job::Checkpointing&) {});
+  SavingHead saving(is_last ? 1 : 9);
   Head& head = saving.head;
   saving.run_step(1);
   if (!is_last) head.plan(1);
@@ -246,10 +241,10 @@ TEST_CASE("a run folder's disk that fails ends a job once the last finished step
 }
 
 TEST_CASE("a step that is decided counts where the job ends by an error", "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing&) {});
+  SavingHead saving;
   Head& head = saving.head;
   head.plan(0);
-  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  saving.prepare(1);
   head.tell(failed_atom::value, NodeId{2}, Error{Errc::bad_data, "cut short", "x.png", "mend it"});
   CHECK_FALSE(head.ended);
   CHECK(head.seen[0].saves.empty());
@@ -264,13 +259,11 @@ TEST_CASE("a step that is decided counts where the job ends by an error", "[acto
 
 TEST_CASE("a device that fails in the middle of its update saves nothing", "[actors][errors]") {
   const bool is_whole = GENERATE(true, false);  // The others have all of the model.
-  SavingHead saving(
-      9, [](job::Checkpointing&) {},
-      is_whole ? std::function<void(job::Job&)>{} : std::function<void(job::Job&)>{one_pipeline});
+  SavingHead saving(9, {}, placed(is_whole));
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
-  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+  saving.prepare(2);
   head.finished(0, 2);
   head.tell(failed_atom::value, NodeId{1}, EpochNumber{1},
             Error{Errc::internal, "out of memory, in step 2 on device 1", "", "give it more"});
@@ -292,7 +285,7 @@ TEST_CASE("a device that fails in the middle of its update saves nothing", "[act
 // Window: an error that would come again
 TEST_CASE("numbers that are not finite end a job with what the last finite step left",
           "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing&) {});  // Two such steps in a row end it.
+  SavingHead saving;  // Two such steps in a row end it.
   Head& head = saving.head;
   const auto discard = [&](std::int64_t step) {
     head.plan(step - 1);
@@ -346,7 +339,7 @@ TEST_CASE("numbers that are not finite end a job with what the last finite step 
 
 TEST_CASE("a job that is to stop ends by the error that it meets, and saves all the same",
           "[actors][errors]") {
-  SavingHead saving(9, [](job::Checkpointing&) {});
+  SavingHead saving;
   Head& head = saving.head;
   saving.run_step(1);
   head.plan(1);
