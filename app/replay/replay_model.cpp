@@ -24,6 +24,16 @@ constexpr std::int32_t kWindowFrames = 3000;  // 30 s.
 
 using scheduler::Parallelism;
 
+// The largest picture that the job allows.
+MediaShape largest_picture(const VisionInput& vision, std::int64_t pixels_max) {
+  if (vision.resize.is_fixed())
+    return data::image_shape(vision.square_patches(), vision.square_patches(), vision, 0);
+  const std::int64_t side = vision.factor();
+  const auto groups = std::max<std::int64_t>(1, pixels_max / (side * side));
+  return data::image_shape(vision.merge_size, static_cast<std::int32_t>(groups * vision.merge_size),
+                           vision, 0);
+}
+
 // The largest sample that the job allows: media, then text.
 SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
                            const std::vector<ModuleConfig>& modules) {
@@ -33,13 +43,7 @@ SampleShape largest_sample(const job::Job& job, const ModelGraph& graph,
   for (std::size_t m = 0; m < graph.modules.size(); ++m) {
     const auto media = models::media_input(modules[m]);
     if (media.medium == Medium::image) {
-      const std::int64_t side = media.vision.factor();
-      const auto groups = std::max<std::int64_t>(1, job.data.max_pixels / (side * side));
-      sample.media.push_back(
-          {ModuleId{m},
-           {data::image_shape(media.vision.merge_size,
-                              static_cast<std::int32_t>(groups * media.vision.merge_size),
-                              media.vision, 0)}});
+      sample.media.push_back({ModuleId{m}, {largest_picture(media.vision, job.data.max_pixels)}});
     } else if (media.medium == Medium::audio) {
       sample.media.push_back({ModuleId{m}, {data::audio_shape(kWindowFrames, media.audio, 0)}});
     }

@@ -2,8 +2,9 @@
 // computed layer costs, and the bytes of its state.
 //
 // Pure; thread-safe. Every sample is as large as the job allows: `data.max_seq_len` tokens, one
-// image of `data.max_pixels` per vision encoder, one window of 30 s per audio encoder. Costs are
-// those of `computed_profiles`, without messages between stages and without the reduction.
+// image of `data.max_pixels`, or in its square, per vision encoder, one window of 30 s per audio
+// encoder. Costs are those of `computed_profiles`, without messages between stages and without the
+// reduction.
 
 #pragma once
 

@@ -20,12 +20,14 @@ std::vector<float> noise(Random& random, std::int64_t count) {
   return values;
 }
 
-/// A picture of `height` x `width` squares, each of which is one row of the llm.
+/// A picture of `height` x `width` squares, each of which is one row of the llm; of as many as the
+/// encoder has in every picture where it says so.
 data::ImagePatches picture(const VisionInput& input, std::int32_t height, std::int32_t width,
                            Random& random) {
   data::ImagePatches made;
   made.grid_height = height * input.merge_size;
   made.grid_width = width * input.merge_size;
+  if (input.resize.is_fixed()) made.grid_height = made.grid_width = input.square_patches();
   made.patches = noise(random, std::int64_t{made.grid_height} * made.grid_width * input.columns());
   return made;
 }

@@ -43,13 +43,6 @@ double bytes_kept(Function function) {
   return static_cast<double>(std::max<std::int64_t>(0, count.bytes()));
 }
 
-/// The most square grid of `patches` (a power of two >= 16); sides are multiples of 4.
-models::GridSize grid_of(std::int64_t patches) {
-  std::int64_t height = 4;
-  while (4 * height * height <= patches) height *= 2;
-  return {height, patches / height};
-}
-
 using Layers = std::vector<std::unique_ptr<models::Layer>>;
 
 Bytes bytes_of(models::Layer& layer) {
@@ -209,7 +202,8 @@ class KindBench::Bench {
 
   std::vector<std::int64_t> packed(TokenCount tokens) const {
     const bool on_host = setup_.layers.device.is_cpu();
-    const auto length = std::min(tokens, on_host ? kPackedLength : kPackedOnDevice);
+    const auto length =
+        std::min({tokens, on_host ? kPackedLength : kPackedOnDevice, sequence_max(media_)});
     return std::vector<std::int64_t>(static_cast<std::size_t>(tokens / length), length);
   }
 
@@ -220,7 +214,7 @@ class KindBench::Bench {
     auto batch =
         models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
     if (media_.medium == Medium::image) {
-      for (const auto length : batch.segments) batch.grids.push_back(grid_of(length));
+      for (const auto length : batch.segments) batch.grids.push_back(squarest_grid(length));
       if (first_) batch.input = at::randn({tokens, media_.vision.columns()});
     } else if (media_.medium == Medium::audio) {
       const auto& audio = media_.audio;

@@ -51,7 +51,8 @@ class KindBench {
   /// caches as the run before left them; such a kind wants others to run in between.
   ///
   /// Linear part: the layer on rows packed as sequences of at most 64 (1024 on a device that is no
-  /// processor), less the attention in it.
+  /// processor), and no larger than the square that an encoder takes pictures in, less the
+  /// attention in it.
   /// Attention: the attention kernel alone on one sequence. The gradient of the input is timed with
   /// weight gradients deferred, those after it, as the engine splits a backward; a first layer,
   /// which has no rows before it, has all of its backward in the weight gradient. Sizes of the

@@ -4,6 +4,8 @@
 #include <ATen/ops/randn.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
 
 #include "models/family/registry.hpp"
 
@@ -18,6 +20,20 @@ const ModuleConfig& config_of(const JobSetup& setup, ModuleId module) {
 LayerWork work_of(const JobSetup& setup, const LayerKind& kind) {
   const auto works = models::module_works(config_of(setup, kind.example.module), setup.modules());
   return works[static_cast<std::size_t>(kind.example.layer)];
+}
+
+models::GridSize squarest_grid(std::int64_t patches) {
+  std::int64_t height = 1;
+  while (4 * height * height <= patches) height *= 2;
+  return {height, patches / height};
+}
+
+TokenCount sequence_max(const MediaInput& media) {
+  const VisionInput& vision = media.vision;
+  if (media.medium != Medium::image || !vision.resize.is_fixed())
+    return std::numeric_limits<TokenCount>::max();
+  const TokenCount side = std::bit_floor(static_cast<std::uint32_t>(vision.square_patches()));
+  return side * side;
 }
 
 std::vector<models::TaughtRows> any_taught_rows(const JobSetup& setup, std::int64_t tokens) {

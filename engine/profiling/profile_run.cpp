@@ -41,7 +41,7 @@ std::string processor() {
   return "cpu";
 }
 
-/// What an encoder makes of its media.
+/// What an encoder makes of its media. How pictures come to their square no layer sees.
 std::string media_text(const MediaInput& media) {
   const auto& vision = media.vision;
   const auto& audio = media.audio;
@@ -49,6 +49,7 @@ std::string media_text(const MediaInput& media) {
   for (const auto number : {vision.patch_size, vision.merge_size, vision.rows_per_image,
                             audio.frames_per_row, audio.pooled_rows, audio.rows_per_window})
     text += " " + std::to_string(number);
+  if (vision.resize.is_fixed()) text += " in " + std::to_string(vision.square_patches());
   return text;
 }
 

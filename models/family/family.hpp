@@ -79,9 +79,11 @@ struct Family {
   std::function<ModuleDescription(const ModuleConfig&, const Widths&)> describe = {};
   /// Costs of every layer, in the order of `describe`; widths as there.
   std::function<std::vector<LayerWork>(const ModuleConfig&, const Widths&)> works = {};
-  /// Of an encoder: what it takes of a sample, by which scale of pixels, and how many rows become
-  /// of it. The product resizes, cuts and normalises pictures, and makes the features of sounds,
-  /// for every family by these values, so that no family has a say in how media move between nodes.
+  /// Of an encoder: what it takes of a sample, in which size and by which scale of pixels, and how
+  /// many rows become of it. Profiles measure its layers on smaller pictures as well: who keeps a
+  /// table of positions looks them up by `PackedBatch::grids`. The product resizes, cuts and
+  /// normalises pictures, and makes the features of sounds, for every family by these values, so
+  /// that no family has a say in how media move between nodes.
   std::function<MediaInput(const FamilyConfig&)> media = {};
   /// Of an llm: its layers attend by `PackedBatch::mask` where the module's `attention` is
   /// `AttentionRule::modality`; false: such a job is refused.

@@ -134,6 +134,17 @@ bool is_scale(const PixelScale& scale) {
          std::ranges::all_of(scale.deviation, [](double x) { return x >= 1e-6 && x <= 1e6; });
 }
 
+/// What is wrong with the size that an encoder takes pictures in; empty: all well.
+std::string resize_fault(const VisionInput& vision) {
+  const std::int32_t side = vision.resize.side;
+  constexpr std::int32_t kSideMax = 8192;  // 200 MB of pixels.
+  if (!vision.resize.is_fixed())
+    return side == 0 ? "" : "`media` has a `resize.side`, but resizes by area: set `resize.mode`";
+  if (side >= vision.factor() && side <= kSideMax) return {};
+  return "`media` resizes to squares of " + std::to_string(side) + " pixels, outside " +
+         std::to_string(vision.factor()) + " (one merged patch) to " + std::to_string(kSideMax);
+}
+
 /// What no encoder can make of its media; empty: all well.
 std::string media_contradiction(const Family& family, const FamilyConfig& config) {
   if (family.kind != ModuleKind::encoder) return {};
@@ -150,7 +161,7 @@ std::string media_contradiction(const Family& family, const FamilyConfig& config
     return "`media` has a scale of pixels with a mean outside -1000 to 1000, or a deviation "
            "outside "
            "1e-6 to 1e6";
-  return {};
+  return resize_fault(vision);
 }
 
 /// The family's description of a module, where its other answers agree with it; else what they say

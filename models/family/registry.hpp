@@ -42,7 +42,7 @@ MediaInput media_input(const ModuleConfig& module);
 ///   contradicts itself: other numbers of layers in `sizes`, `describe` and `works`; names of
 ///   parameters and kinds that do not begin with the module's, or stand twice; other widths in
 ///   `sizes` and `describe`; a split of what is no matrix; media sizes that are not positive,
-///   or a scale of pixels that does not tell bytes apart.
+///   a scale of pixels that does not tell bytes apart, or a square that no merged patch fits in.
 Result<ModuleDescription> describe_module(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all);
 

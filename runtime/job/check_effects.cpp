@@ -20,6 +20,14 @@ bool has_encoder(const Job& job, Medium medium) {
   });
 }
 
+/// Whether limits of pixels decide how large some encoder takes pictures.
+bool resizes_by_area(const Job& job) {
+  return std::any_of(job.modules.begin(), job.modules.end(), [](const auto& module) {
+    const auto media = models::media_input(module);
+    return media.medium == Medium::image && !media.vision.resize.is_fixed();
+  });
+}
+
 bool holds(const HandStage& stage, const std::string& module) {
   return std::any_of(stage.runs.begin(), stage.runs.end(),
                      [&](const auto& run) { return run.module == module; });
@@ -71,15 +79,20 @@ void warn_of_pins(const Parallel& parallel, Findings& findings) {
 void warn_of_media(const Job& job, Findings& findings) {
   const Data defaults;
   const auto& data = job.data;
-  const auto warn = [&](const std::string& path, const char* takes) {
-    findings.warn_at(path, path + " has no effect: no module takes " + takes,
-                     "remove it, or add an encoder of that kind to [modules]");
+  const auto warn = [&](const std::string& path, const std::string& why, const std::string& fix) {
+    findings.warn_at(path, path + " has no effect: " + why, fix);
   };
-  if (!has_encoder(job, Medium::image)) {
-    if (data.max_pixels != defaults.max_pixels) warn("data.max_pixels", "images");
-    if (data.min_pixels != defaults.min_pixels) warn("data.min_pixels", "images");
+  const std::string add_one = "remove it, or add an encoder of that kind to [modules]";
+  if (!resizes_by_area(job)) {
+    const bool sees = has_encoder(job, Medium::image);
+    const std::string why = sees ? "every encoder of images takes them in a square of its own size"
+                                 : "no module takes images";
+    const std::string fix = sees ? "remove it: that size is the encoder's to say" : add_one;
+    if (data.max_pixels != defaults.max_pixels) warn("data.max_pixels", why, fix);
+    if (data.min_pixels != defaults.min_pixels) warn("data.min_pixels", why, fix);
   }
-  if (!has_encoder(job, Medium::audio) && data.pad_audio) warn("data.pad_audio", "audio");
+  if (!has_encoder(job, Medium::audio) && data.pad_audio)
+    warn("data.pad_audio", "no module takes audio", add_one);
 }
 
 void warn_of_attention(const Job& job, Findings& findings) {

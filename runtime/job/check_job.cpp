@@ -43,7 +43,7 @@ void check_data(const Job& job, bool modules_complete, Findings& findings) {
   if (!modules_complete) return;
   for (const auto& module : job.modules) {
     const auto media = models::media_input(module);
-    if (media.medium != Medium::image) continue;
+    if (media.medium != Medium::image || media.vision.resize.is_fixed()) continue;
     const std::int64_t side = media.vision.factor();
     if (data.max_pixels < side * side)
       findings.add_at("data.max_pixels",

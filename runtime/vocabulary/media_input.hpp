@@ -25,6 +25,27 @@ struct PixelScale {
   friend bool operator==(const PixelScale&, const PixelScale&) = default;
 };
 
+/// How pictures come to the size in which they are cut.
+enum class ResizeMode : std::uint8_t {
+  by_area,  ///< About as they are, within `data.min_pixels` and `data.max_pixels` (Qwen2-VL).
+  stretch,  ///< To a square, whatever their sides are to each other (SigLIP).
+  crop,     ///< The shorter side to the square's; of the longer one the middle is kept (CLIP).
+};
+
+/// Which neighbours a new pixel is weighed from, as Pillow's filters of these names.
+enum class PixelFilter : std::uint8_t { bicubic, bilinear };
+
+/// The size that an encoder takes pictures in. In a square each has the same rows.
+struct PictureResize {
+  ResizeMode mode = ResizeMode::by_area;
+  std::int32_t side = 0;  ///< Of the square, pixels; 0 by area.
+  PixelFilter filter = PixelFilter::bicubic;
+
+  /// Whether every picture comes to one size, which limits of pixels do not concern.
+  bool is_fixed() const { return mode != ResizeMode::by_area; }
+  friend bool operator==(const PictureResize&, const PictureResize&) = default;
+};
+
 /// What a vision encoder takes: sizes as in Qwen2-VL.
 struct VisionInput {
   std::int32_t patch_size = 14;          ///< Pixels per patch side.
@@ -34,9 +55,15 @@ struct VisionInput {
   /// merge_size x merge_size patches.
   std::int32_t rows_per_image = 0;
   PixelScale scale = {};
+  PictureResize resize = {};
 
   /// Side of the square of pixels behind one llm row; sizes are rounded to multiples of it.
   std::int32_t factor() const { return patch_size * merge_size; }
+  /// Patches along a side of so many pixels, in whole llm rows; what is left over at its end has
+  /// none, as under a convolution without padding.
+  std::int32_t patches_along(std::int32_t pixels) const { return pixels / factor() * merge_size; }
+  /// The same of the square of `resize`; 0 where there is none.
+  std::int32_t square_patches() const { return patches_along(resize.side); }
   /// Columns of one patch row: 3 channels x frames x side x side.
   std::int32_t columns() const { return 3 * temporal_patch_size * patch_size * patch_size; }
 

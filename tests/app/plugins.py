@@ -46,7 +46,8 @@ def ran(command, **options):
     return done.stdout
 
 
-# A projector that is at a loss when it has read some of its configurations; and the example with pixels by another scale.
+# A projector that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
+# with the middle of each picture, whose last two pixels are of no patch.
 OWN = r"""
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
@@ -64,6 +65,14 @@ Status register_all() {
       return input;
     };
     if (auto added = register_family(std::move(dim)); !added.ok()) return added;
+    Family framed = *eyes;
+    framed.name = "framed";
+    framed.media = [of = framed.media](const FamilyConfig& config) {
+      MediaInput input = of(config);
+      input.vision.resize = {ResizeMode::crop, 58};
+      return input;
+    };
+    if (auto added = register_family(std::move(framed)); !added.ok()) return added;
   }
   Family family = *find_family("mlp");
   family.name = "own";
@@ -363,6 +372,22 @@ def pictures_are_normalised_as_their_family_says(bench):
     expect(abs(losses[0] - losses[1]) > 1e-9 * losses[1], f"the scale of pixels changes nothing: {losses}")
 
 
+def pictures_come_in_the_square_that_their_family_says(bench):
+    """In training and in replays, whatever the job's limits of pixels are; also where they come from the llm's node."""
+    framed = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.vision.family=framed", "train.steps=6"]
+    ran(bench.job("framed-reference", *framed, "--reference"))
+    ran(bench.job("framed", *framed, "data.max_pixels=1003520"))
+    bench.equal("framed-reference", "framed")
+    ran(bench.job("framed-elsewhere", *framed, f'data.sources=[{{json="{bench.folder}/data/samples.json",nodes=[1]}}]'))
+    bench.equal("framed-reference", "framed-elsewhere")
+    rates = []
+    for limit in (12544, 1003520):
+        said = ran([bench.binary, "replay", *bench.words(), *framed, f"data.max_pixels={limit}", "--cluster", "2x1xA40-48G",
+                    "--failure-every", "1h", "--json"])
+        rates.append([played["samples_per_s"] for played in json.loads(said)["recovery"].values()])
+    expect(rates[0] and rates[0] == rates[1], f"samples a second, by other limits of pixels: {rates}")
+
+
 def two_plugins_of_one_name_are_refused(bench):
     twin = bench.folder / "twin.so"
     shutil.copy(bench.library, twin)
@@ -394,7 +419,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_family_that_throws_is_told_by_its_name,
-         pictures_are_normalised_as_their_family_says,
+         pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
 

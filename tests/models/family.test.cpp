@@ -314,20 +314,23 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
                };
              }),
              ContainsSubstring("of 10 by `describe`"));
-  CHECK_THAT(said([](Family& f) {
-               f.media = [](const FamilyConfig&) {
-                 return MediaInput{Medium::audio, {}, {.frames_per_row = 0}};
-               };
-             }),
+  const auto said_of = [&](const MediaInput& media) {
+    return said([media](Family& f) { f.media = [media](const FamilyConfig&) { return media; }; });
+  };
+  CHECK_THAT(said_of({Medium::audio, {}, {.frames_per_row = 0}}),
              ContainsSubstring("not positive"));
   const auto said_of_scale = [&](double mean, double deviation) {
-    return said([=](Family& f) {
-      f.media = [=](const FamilyConfig&) {
-        return MediaInput{Medium::image, {.scale = {{0, mean, 0}, {1, deviation, 1}}}};
-      };
-    });
+    return said_of({Medium::image, {.scale = {{0, mean, 0}, {1, deviation, 1}}}});
   };
   CHECK(said_of_scale(-1000, 1e6) == "described");
+  const auto said_of_square = [&](ResizeMode mode, std::int32_t side) {
+    return said_of({Medium::image, {.resize = {mode, side}}});
+  };
+  CHECK(said_of_square(ResizeMode::crop, 28) == "described");  // One merged patch.
+  CHECK(said_of_square(ResizeMode::stretch, 8192) == "described");
+  for (const std::int32_t side : {0, 27, 8193})
+    CHECK_THAT(said_of_square(ResizeMode::stretch, side), ContainsSubstring("outside 28"));
+  CHECK_THAT(said_of_square(ResizeMode::by_area, 336), ContainsSubstring("set `resize.mode`"));
   using Limits = std::numeric_limits<double>;
   for (const double mean : {2000.0, Limits::quiet_NaN()})
     CHECK_THAT(said_of_scale(mean, 1), ContainsSubstring("a mean outside -1000 to 1000"));

@@ -59,8 +59,8 @@ std::optional<std::uint8_t> byte_of(float value, double mean, double deviation,
 
 ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision) {
   ImagePatches cut;
-  cut.grid_height = image.height / vision.patch_size;
-  cut.grid_width = image.width / vision.patch_size;
+  cut.grid_height = vision.patches_along(image.height);
+  cut.grid_width = vision.patches_along(image.width);
   // Not resized: that would write zeros first.
   cut.patches.reserve(static_cast<std::size_t>(cut.grid_height) *
                       static_cast<std::size_t>(cut.grid_width) *
@@ -131,10 +131,10 @@ ImagePatches patches_of(std::span<const std::uint8_t> pixels, std::int32_t grid_
 
 Result<ImagePatches> prepare_image(const RgbImage& image, const DataOptions& options,
                                    const VisionInput& vision) {
-  auto size = smart_resize({image.width, image.height}, vision.factor(), options.min_pixels,
-                           options.max_pixels);
-  if (!size) return size.error();
-  return cut_patches(resize_bicubic(image, size.value()), vision);
+  const auto fit =
+      fit_image({image.width, image.height}, vision, options.min_pixels, options.max_pixels);
+  if (!fit) return fit.error();
+  return cut_patches(resize_image(image, fit.value(), vision.resize.filter), vision);
 }
 
 }  // namespace troupe::data

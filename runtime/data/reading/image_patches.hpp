@@ -28,8 +28,8 @@ struct ImagePatches {
   friend bool operator==(const ImagePatches&, const ImagePatches&) = default;
 };
 
-/// Cuts a picture whose sides are multiples of `vision.factor()`. Cost: O(pixels x frames).
-/// REQUIRES: such sides.
+/// Cuts a picture. What is beyond the last multiple of `vision.factor()` of a side is left out.
+/// Cost: O(pixels x frames). REQUIRES: sides of at least `vision.factor()`.
 ImagePatches cut_patches(const RgbImage& image, const VisionInput& vision);
 
 /// The bytes of the pixels that `cut_patches` cut into this picture, patch by patch in the order of
@@ -47,9 +47,9 @@ std::optional<std::vector<std::uint8_t>> patch_pixels(const ImagePatches& pictur
 ImagePatches patches_of(std::span<const std::uint8_t> pixels, std::int32_t grid_height,
                         std::int32_t grid_width, std::int32_t frames, const PixelScale& scale = {});
 
-/// Resizes (see `smart_resize`, `resize_bicubic`) within the limits of `options`, normalises and
-/// cuts for an encoder.
-/// Errors: bad_data, as `smart_resize`.
+/// Resizes (see `fit_image`, `resize_image`), within the limits of `options` where the encoder says
+/// no size, normalises and cuts for an encoder.
+/// Errors: bad_data, as `fit_image`.
 Result<ImagePatches> prepare_image(const RgbImage& image, const DataOptions& options,
                                    const VisionInput& vision);
 

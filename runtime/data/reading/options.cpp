@@ -12,7 +12,8 @@ Error wrong(std::string key, std::string message, std::string fix) {
 void add_pixel_problems(const DataOptions& options, std::vector<Error>& problems) {
   std::int64_t side = 1;
   for (const auto& encoder : options.vision)
-    side = std::max<std::int64_t>(side, encoder.input.factor());
+    if (!encoder.input.resize.is_fixed())
+      side = std::max<std::int64_t>(side, encoder.input.factor());
   if (options.min_pixels < 1)
     problems.push_back(wrong("data.min_pixels",
                              "is " + std::to_string(options.min_pixels) + ", not positive",
@@ -40,6 +41,12 @@ std::vector<Error> problems_of(const DataOptions& options) {
       problems.push_back(wrong("modules." + module + ".config",
                                "patch, merge and temporal sizes must be 1 or more",
                                "leave them out for 14, 2 and 2"));
+    else if (vision.resize.is_fixed() && vision.resize.side < vision.factor())
+      problems.push_back(wrong("modules." + module + ".config",
+                               "pictures are resized to squares of " +
+                                   std::to_string(vision.resize.side) + " pixels, less than the " +
+                                   std::to_string(vision.factor()) + " of one merged patch",
+                               "take larger squares, or smaller patches"));
   if (problems.empty()) add_pixel_problems(options, problems);
   for (const auto& [module, audio] : options.audio)
     if (audio.mel_bins < 1 || audio.mel_bins > 201)

@@ -72,9 +72,10 @@ struct DataOptions {
 };
 
 /// Everything that makes no sense about these numbers; empty where they are sound. Each is an
-/// invalid_argument: a size below one, max_pixels below one llm row's square or below min_pixels,
-/// mel_bins outside 1..201, a negative max_seq_len, more than `kEncodersMax` encoders of a medium.
-/// `where` is the job key.
+/// invalid_argument: a size below one, a square of pictures or max_pixels below one llm row's
+/// square (max_pixels: of encoders that say no square), max_pixels below min_pixels, mel_bins
+/// outside 1..201, a negative max_seq_len, more than `kEncodersMax` encoders of a medium. `where`
+/// is the job key.
 std::vector<Error> problems_of(const DataOptions& options);
 
 }  // namespace troupe::data

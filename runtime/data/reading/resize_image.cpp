@@ -31,6 +31,27 @@ double cubic(double x) {  // Keys' kernel with a = -0.5.
   return 0;
 }
 
+double triangle(double x) { return std::max(0.0, 1 - std::abs(x)); }
+
+/// How a pixel at a distance weighs, and from which distance on it does not.
+struct Kernel {
+  double (*weight)(double);
+  double support;
+};
+
+Kernel kernel_of(PixelFilter filter) {
+  return filter == PixelFilter::bilinear ? Kernel{triangle, 1.0} : Kernel{cubic, 2.0};
+}
+
+/// A side after resizing, and which of its samples are wanted.
+struct ResizedSide {
+  std::int32_t size = 0;
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+
+  bool is_all_of(std::int32_t side) const { return size == side && count == side; }
+};
+
 std::int32_t fixed_point(double weight) {  // Halves away from zero.
   const double scaled = weight * (1 << kFractionBits);
   return static_cast<std::int32_t>(scaled < 0 ? scaled - 0.5 : scaled + 0.5);
@@ -38,27 +59,27 @@ std::int32_t fixed_point(double weight) {  // Halves away from zero.
 
 // The order of operations is Pillow's, so that weights agree to the last bit.
 void fill_weights(Taps& taps, std::int32_t out, double center, double inverse_scale,
-                  std::vector<double>& weights) {
+                  const Kernel& kernel, std::vector<double>& weights) {
   const auto begin = taps.begin[static_cast<std::size_t>(out)];
   weights.resize(static_cast<std::size_t>(taps.count[static_cast<std::size_t>(out)]));
   double sum = 0;
   for (std::int32_t i = 0; auto& weight : weights) {
-    weight = cubic((i++ + begin - center + 0.5) * inverse_scale);
+    weight = kernel.weight((i++ + begin - center + 0.5) * inverse_scale);
     sum += weight;
   }
   auto* to = taps.weights.data() + static_cast<std::ptrdiff_t>(out) * taps.stride;
   for (const double weight : weights) *to++ = fixed_point(sum != 0 ? weight / sum : weight);
 }
 
-Taps make_taps(std::int32_t in_size, std::int32_t out_size) {
-  const double scale = static_cast<double>(in_size) / out_size;
+Taps make_taps(std::int32_t in_size, const ResizedSide& side, const Kernel& kernel) {
+  const double scale = static_cast<double>(in_size) / side.size;
   const double filter_scale = std::max(scale, 1.0);
-  const double support = 2.0 * filter_scale;
+  const double support = kernel.support * filter_scale;
   const double inverse_scale = 1.0 / filter_scale;
 
-  const auto center_of = [scale](std::int32_t out) { return (out + 0.5) * scale; };
+  const auto center_of = [&](std::int32_t out) { return (side.first + out + 0.5) * scale; };
   Taps taps;
-  for (std::int32_t out = 0; out < out_size; ++out) {
+  for (std::int32_t out = 0; out < side.count; ++out) {
     const double center = center_of(out);
     const auto begin = std::max(static_cast<std::int32_t>(center - support + 0.5), 0);
     const auto end = std::min(static_cast<std::int32_t>(center + support + 0.5), in_size);
@@ -66,10 +87,10 @@ Taps make_taps(std::int32_t in_size, std::int32_t out_size) {
     taps.count.push_back(end - begin);
   }
   taps.stride = (*std::max_element(taps.count.begin(), taps.count.end()) + 1) / 2 * 2;
-  taps.weights.resize(static_cast<std::size_t>(out_size) * static_cast<std::size_t>(taps.stride));
+  taps.weights.resize(static_cast<std::size_t>(side.count) * static_cast<std::size_t>(taps.stride));
   std::vector<double> weights;
-  for (std::int32_t out = 0; out < out_size; ++out)
-    fill_weights(taps, out, center_of(out), inverse_scale, weights);
+  for (std::int32_t out = 0; out < side.count; ++out)
+    fill_weights(taps, out, center_of(out), inverse_scale, kernel, weights);
   return taps;
 }
 
@@ -130,8 +151,9 @@ void resize_row(const std::uint8_t* in, std::int32_t in_width, std::uint8_t* out
   }
 }
 
-RgbImage resize_across(const RgbImage& image, std::int32_t width) {
-  const Taps taps = make_taps(image.width, width);
+RgbImage resize_across(const RgbImage& image, const ResizedSide& side, const Kernel& kernel) {
+  const Taps taps = make_taps(image.width, side, kernel);
+  const std::int32_t width = side.count;
   RgbImage out{width, image.height, {}};
   out.rgb.resize(3 * static_cast<std::size_t>(width) * static_cast<std::size_t>(image.height));
   std::vector<WidePixel> pixels(static_cast<std::size_t>(image.width + taps.stride));
@@ -156,8 +178,9 @@ void resize_line(const std::uint8_t* __restrict rows, std::size_t line,
 }
 
 // Row by row over whole lines of bytes: sequential memory, and loops the compiler vectorises.
-RgbImage resize_down(const RgbImage& image, std::int32_t height) {
-  const Taps taps = make_taps(image.height, height);
+RgbImage resize_down(const RgbImage& image, const ResizedSide& side, const Kernel& kernel) {
+  const Taps taps = make_taps(image.height, side, kernel);
+  const std::int32_t height = side.count;
   const std::size_t line = 3 * static_cast<std::size_t>(image.width);
   RgbImage out{image.width, height,
                std::vector<std::uint8_t>(line * static_cast<std::size_t>(height))};
@@ -176,16 +199,22 @@ std::int64_t round_half_even(std::int64_t value, std::int64_t divisor) {
   return quotient + quotient % 2;
 }
 
-}  // namespace
-
-Result<ImageSize> smart_resize(ImageSize size, std::int32_t factor, std::int64_t min_pixels,
-                               std::int64_t max_pixels) {
+Status check_sides(ImageSize size) {
   const double height = size.height, width = size.width;
   if (std::max(height, width) > 200 * std::min(height, width))
     return Error{Errc::bad_data,
                  "the picture is " + std::to_string(size.width) + " x " +
                      std::to_string(size.height) + ": one side is more than 200 times the other",
                  "", "crop it"};
+  return Done{};
+}
+
+}  // namespace
+
+Result<ImageSize> smart_resize(ImageSize size, std::int32_t factor, std::int64_t min_pixels,
+                               std::int64_t max_pixels) {
+  if (auto fine = check_sides(size); !fine) return fine.error();
+  const double height = size.height, width = size.width;
   std::int64_t new_height = round_half_even(size.height, factor) * factor;
   std::int64_t new_width = round_half_even(size.width, factor) * factor;
   if (new_height * new_width > max_pixels) {
@@ -202,17 +231,42 @@ Result<ImageSize> smart_resize(ImageSize size, std::int32_t factor, std::int64_t
                    static_cast<std::int32_t>(std::max(new_height, least))};
 }
 
-RgbImage resize_bicubic(const RgbImage& image, ImageSize size) {
+ImageFit uncropped(ImageSize size) { return {size, {0, 0, size}}; }
+
+Result<ImageFit> fit_image(ImageSize size, const VisionInput& vision, std::int64_t min_pixels,
+                           std::int64_t max_pixels) {
+  const std::int32_t side = vision.resize.side;
+  if (!vision.resize.is_fixed()) {
+    const auto resized = smart_resize(size, vision.factor(), min_pixels, max_pixels);
+    if (!resized) return resized.error();
+    return uncropped(resized.value());
+  }
+  // Else the longer side could be of any length once the shorter one is enlarged.
+  if (auto fine = check_sides(size); !fine) return fine.error();
+  const ImageSize square{side, side};
+  if (vision.resize.mode == ResizeMode::stretch) return uncropped(square);
+  const std::int64_t shorter = std::min(size.width, size.height);
+  const auto resized = [&](std::int32_t length) {
+    return static_cast<std::int32_t>(std::int64_t{side} * length / shorter);
+  };
+  const ImageSize whole{resized(size.width), resized(size.height)};
+  return ImageFit{whole, {(whole.width - side) / 2, (whole.height - side) / 2, square}};
+}
+
+RgbImage resize_image(const RgbImage& image, const ImageFit& fit, PixelFilter filter) {
+  const Kernel kernel = kernel_of(filter);
+  const ResizedSide columns{fit.size.width, fit.kept.left, fit.kept.size.width};
+  const ResizedSide rows{fit.size.height, fit.kept.top, fit.kept.size.height};
   const auto across = [&](const RgbImage& from) {
-    return size.width == from.width ? from : resize_across(from, size.width);
+    return columns.is_all_of(from.width) ? from : resize_across(from, columns, kernel);
   };
   const auto down = [&](const RgbImage& from) {
-    return size.height == from.height ? from : resize_down(from, size.height);
+    return rows.is_all_of(from.height) ? from : resize_down(from, rows, kernel);
   };
   // Bytes are clipped between the passes, so their order shows. Pillow has gone down first since
   // version 13 where the height loses more than twice as many pixels as the width.
-  const std::int32_t lost_rows = image.height - size.height;
-  const std::int32_t lost_columns = image.width - size.width;
+  const std::int32_t lost_rows = image.height - fit.size.height;
+  const std::int32_t lost_columns = image.width - fit.size.width;
   const bool is_down_first = lost_rows > 0 && lost_rows > 2 * lost_columns;
   return is_down_first ? across(down(image)) : down(across(image));
 }

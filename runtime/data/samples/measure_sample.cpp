@@ -43,13 +43,12 @@ std::optional<BadSample> measure_images(const Dataset& dataset, const Record& re
     if (!size) return bad_media(record, name, size.error());
     for (std::size_t encoder = 0; encoder < media.size(); ++encoder) {
       const VisionInput& vision = options.vision[encoder].input;
-      const auto resized =
-          smart_resize(size.value(), vision.factor(), options.min_pixels, options.max_pixels);
-      if (!resized) return bad_media(record, name, resized.error());
+      const auto fit = fit_image(size.value(), vision, options.min_pixels, options.max_pixels);
+      if (!fit) return bad_media(record, name, fit.error());
+      const ImageSize cut = fit.value().kept.size;
       auto& items = media[encoder].items;
-      items.push_back(image_shape(resized.value().height / vision.patch_size,
-                                  resized.value().width / vision.patch_size, vision,
-                                  static_cast<std::int32_t>(items.size())));
+      items.push_back(image_shape(vision.patches_along(cut.height), vision.patches_along(cut.width),
+                                  vision, static_cast<std::int32_t>(items.size())));
     }
   }
   return std::nullopt;

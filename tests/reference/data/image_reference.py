@@ -1,4 +1,4 @@
-"""Pictures as Pillow decodes and resizes them, and Qwen2-VL's preparation in numpy."""
+"""Pictures as Pillow decodes and resizes them, Qwen2-VL's preparation in numpy, and the squares of CLIP and SigLIP."""
 import io
 import math
 
@@ -28,6 +28,16 @@ def decode(data):
 
 def resize(rgb, width, height):
     return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def square(rgb, side, mode, weights):
+    """As SigLIP's image processor (stretch) or CLIP's (crop: of the shorter side's size, then the middle of it)."""
+    image, shorter = Image.fromarray(rgb), min(rgb.shape[:2])
+    of_mode = {"stretch": (side, side), "crop": tuple(int(side * length / shorter) for length in image.size)}
+    width, height = of_mode[mode]
+    resized = image.resize((width, height), Image.Resampling[weights.upper()])
+    left, top = (width - side) // 2, (height - side) // 2
+    return np.asarray(resized.crop((left, top, left + side, top + side)))
 
 
 def smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=1003520):

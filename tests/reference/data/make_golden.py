@@ -24,7 +24,7 @@ import image_reference as images
 import whisper_reference as whisper
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "runtime/data/golden"
-cases = {"decode": [], "resize": [], "smart_resize": [], "patches": [], "audio": []}
+cases = {"decode": [], "resize": [], "squares": [], "smart_resize": [], "patches": [], "audio": []}
 
 
 def save(name, array, dtype):
@@ -115,6 +115,18 @@ def picture_files():
     yield "interlaced.png", raw_png(45, 37, 8, 2, adam7_rows(rgb), interlaced=True)
 
 
+def make_squares(source):
+    """Shrunk, enlarged, and of the shorter side; the upright picture goes down first where it is stretched to 24 pixels."""
+    pixels = source.tobytes()
+    for width, height in (41, 29), (29, 41):
+        rgb = np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
+        for mode, weights, sides in ("stretch", "bicubic", (24, 29)), ("crop", "bicubic", (24, 29, 36)), ("crop", "bilinear", (24, 36)):
+            for side in sides:
+                name = f"square_{width}x{height}_{mode}_{weights}_{side}.rgb"
+                save(name, images.square(rgb, side, mode, weights), np.uint8)
+                cases["squares"].append({"file": name, "from": [width, height], "mode": mode, "filter": weights, "side": side})
+
+
 def make_images():
     for name, data in picture_files():
         rgb = images.decode(data)
@@ -128,6 +140,8 @@ def make_images():
         name = f"resize_{width}x{height}.rgb"
         save(name, images.resize(source, width, height), np.uint8)
         cases["resize"].append({"file": name, "width": width, "height": height, "from": [41, 29]})
+
+    make_squares(source)
 
     random = np.random.default_rng(6)
     sizes = [(350, 350), (14, 14), (42, 70), (1, 1), (1, 200), (1, 201), (201, 1), (3000, 4000), (28, 5600), (364, 378), (13, 2600)]

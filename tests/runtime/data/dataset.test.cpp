@@ -212,6 +212,14 @@ TEST_CASE("options that make no sense are named, all at once", "[data][errors]")
   CHECK(where([](DataOptions& o) { o.max_pixels = 783; }) == "data.max_pixels");
   CHECK(where([](DataOptions& o) { o.max_pixels = 784, o.min_pixels = 784; }).empty());
   CHECK(where([](DataOptions& o) { o.max_pixels = 3135; }) == "data.max_pixels");
+  const auto in_square = [&](std::int32_t side) {
+    return where([=](DataOptions& o) {
+      o.max_pixels = o.min_pixels = 1;  // No concern of squares.
+      o.vision[0].input.resize = {ResizeMode::stretch, side};
+    });
+  };
+  CHECK(in_square(28).empty());
+  CHECK(in_square(27) == "modules.vision.config");
   CHECK(where([](DataOptions& o) { o.audio[0].input.mel_bins = 202; }) ==
         "modules.audio.config.num_mel_bins");
   CHECK(where([](DataOptions& o) { o.max_seq_len = -1; }) == "data.max_seq_len");

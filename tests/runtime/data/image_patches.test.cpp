@@ -94,6 +94,42 @@ TEST_CASE("pixels stand patch by patch, each byte of each channel once", "[data]
   CHECK(same_bits(patches_of(*patch_pixels(cut, 2), 16, 16, 2), cut));
 }
 
+TEST_CASE("a square of known pixels is cut from the middle, or is all of a picture", "[data]") {
+  // 4 x 2 pixels of red, whose shorter side is the square's: columns 1 and 2 are kept.
+  RgbImage image{4, 2, {}};
+  for (const std::uint8_t red : {0, 80, 160, 240, 0, 80, 160, 240})
+    image.rgb.insert(image.rgb.end(), {red, 0, 0});
+  VisionInput vision{
+      .patch_size = 1, .merge_size = 1, .temporal_patch_size = 1, .scale = {{0, 0, 0}, {1, 1, 1}}};
+  const auto reds = [&] {
+    const ImagePatches cut = prepare_image(image, {}, vision).value();
+    CHECK((cut.grid_height == 2 && cut.grid_width == 2));
+    std::vector<int> found;
+    for (std::size_t row = 0; row < 4; ++row)
+      found.push_back(static_cast<int>(std::lround(cut.patches[3 * row] * 255)));
+    return found;
+  };
+  vision.resize = {ResizeMode::crop, 2};
+  CHECK(reds() == std::vector{80, 160, 80, 160});
+  vision.resize = {ResizeMode::stretch, 2, PixelFilter::bilinear};
+  // Weights 3/4, 3/4, 1/4 over 7/4: (0 x 3 + 80 x 3 + 160) / 7 = 57.1; 240 - 57.1 = 182.9.
+  CHECK(reds() == std::vector{57, 183, 57, 183});
+}
+
+TEST_CASE("pixels beyond the last whole patch are left out", "[data]") {
+  // 3 x 3 pixels under patches of 2 x 2: one patch.
+  RgbImage image{3, 3, {}};
+  for (std::uint8_t i = 0; i < 9; ++i) image.rgb.insert(image.rgb.end(), 3, i);
+  const VisionInput vision{
+      .patch_size = 2, .merge_size = 1, .temporal_patch_size = 1, .scale = {{0, 0, 0}, {1, 1, 1}}};
+  const ImagePatches cut = cut_patches(image, vision);
+  REQUIRE((cut.grid_height == 1 && cut.grid_width == 1 && cut.patches.size() == 12));
+  const auto pixels = patch_pixels(cut, 1, vision.scale);
+  REQUIRE(pixels.has_value());
+  CHECK(std::vector<std::uint8_t>(pixels->begin(), pixels->begin() + 4) ==
+        std::vector<std::uint8_t>{0, 1, 3, 4});
+}
+
 TEST_CASE("pixels are normalised as their encoder says, and found again by that", "[data]") {
   // Of a row of channels: -1 for no light, 1 for all of it, and byte 51 a fifth of the way.
   const VisionInput vision{.patch_size = 1,

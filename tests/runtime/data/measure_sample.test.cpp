@@ -45,6 +45,33 @@ TEST_CASE("headers tell the lengths that decoding finds", "[data][property]") {
   check_agrees(Dataset::open(options).value(), options);
 }
 
+TEST_CASE("headers tell the one length of pictures in squares", "[data]") {
+  const TempFolder folder;
+  const auto made = make_demo_data(folder.path(), {.samples = 32, .seed = 3, .uneven = true});
+  REQUIRE(made.ok());
+  DataOptions options;
+  options.sources = {{made.value().json, {}, "llava"}};
+  options.max_pixels = 6272;  // Not for squares: 70 x 70 is less, 140 x 140 more.
+  options.vision[0].input.merge_size = 1;
+  options.vision[0].input.resize = {GENERATE(ResizeMode::stretch, ResizeMode::crop),
+                                    GENERATE(75, 140)};
+  const std::int32_t along = options.vision[0].input.resize.side / 14;
+  const auto dataset = Dataset::open(options).value();
+  check_agrees(dataset, options);
+  int pictures = 0;
+  for (const auto& record : dataset.records()) {
+    const auto measured = measure_sample(dataset, record, options, kModules);
+    if (const auto* shape = std::get_if<SampleShape>(&measured))
+      for (const auto& media : shape->media)
+        for (const auto& item : media.items)
+          if (media.module == kModules.vision[0]) {
+            CHECK(item.output_rows == along * along);
+            ++pictures;
+          }
+  }
+  CHECK(pictures > 0);
+}
+
 TEST_CASE("headers tell the lengths of the real data", "[data][real]") {
   if (!std::filesystem::exists(real_mini() / "samples.json")) SKIP("no " + real_mini().string());
   DataOptions options;
