@@ -147,9 +147,17 @@ RowFlow::RowFlow(const ModelGraph& model, std::span<const SampleShape> samples)
       facts.trainable_before.push_back(facts.trainable_before.back() + (trains ? 1 : 0));
     }
     const auto before = predecessors(model, module);
+    const ModuleKind kind = model.modules[m].kind;
     for (std::size_t s = 0; s < samples.size(); ++s) {
-      facts.hidden.push_back(hidden_rows(model, module, samples[s]));
-      facts.output.push_back(output_rows(model, module, samples[s]));
+      // Modules stand in topological order, so that what feeds a projector is known here.
+      TokenCount rows = 0;
+      if (kind == ModuleKind::projector)
+        for (const ModuleId other : before) rows += modules_[other.index()].output[s];
+      else
+        rows = output_rows(model, module, samples[s]);
+      facts.output.push_back(rows);
+      facts.hidden.push_back(
+          rows > 0 && kind == ModuleKind::encoder ? samples[s].hidden_rows(module) : rows);
       facts.gradient_in.push_back(std::any_of(before.begin(), before.end(), [&](ModuleId other) {
         const auto& its = modules_[other.index()];
         return its.output[s] > 0 && (its.trainable_before.back() > 0 || its.gradient_in[s]);
