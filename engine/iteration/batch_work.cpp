@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "engine/iteration/phase_replicas.hpp"
@@ -80,6 +81,7 @@ class GroupWork {
   GroupWork(const ParallelPlan& plan, const ModuleGroup& group, const scheduler::SampleCosts* costs)
       : plan_(plan), group_(group), costs_(costs) {
     if (costs == nullptr) return;
+    known_.resize(costs->shape_count());
     for (const auto& [run, degrees] : runs_of(plan, group)) costs->add(run, degrees, layers_);
   }
 
@@ -112,7 +114,16 @@ class GroupWork {
     return static_cast<double>(trains ? 2 * width : width);
   }
 
-  double of(const SampleShape& sample, std::size_t index) const {
+  /// Once for all samples that are alike, as far as costs tell.
+  double of(const SampleShape& sample, std::size_t index) {
+    if (costs_ == nullptr) return work_of(sample, index);
+    auto& known = known_[costs_->shape_of(index)];
+    if (!known) known = work_of(sample, index);
+    return *known;
+  }
+
+ private:
+  double work_of(const SampleShape& sample, std::size_t index) const {
     // A curve may say that a few rows cost nothing; that they are there must not be lost.
     constexpr double kLeastPerRow = 1e-9;
     double rows = 0;
@@ -122,28 +133,29 @@ class GroupWork {
     return std::max(total_ms(costs_->sample(layers_, index)), kLeastPerRow * rows);
   }
 
- private:
   const ParallelPlan& plan_;
   const ModuleGroup& group_;
   const scheduler::SampleCosts* costs_;
   std::vector<scheduler::AlikeLayers> layers_;
+  std::vector<std::optional<double>> known_;  ///< Per shape.
 };
 
 }  // namespace
 
 Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
-                                                      const PlanningCosts* costs,
+                                                      scheduler::SampleSums* sums,
                                                       std::span<const SampleShape> samples) {
   std::vector<balancer::Workload> weights;
-  if (costs == nullptr) {
+  weights.reserve(samples.size());
+  if (sums == nullptr) {
     for (const auto& sample : samples)
       weights.push_back(
           {static_cast<double>(boundary_rows(sample)), static_cast<double>(sample.llm_tokens)});
     return weights;
   }
-  auto costed = scheduler::sample_workloads(costs->model, samples, scheduler::module_degrees(plan));
+  auto costed = scheduler::sample_workloads(*sums, scheduler::module_degrees(plan));
   if (!costed.ok()) return std::move(costed).error();
-  for (const auto& weight : costed.value())
+  for (const auto& weight : std::span(costed.value()).first(samples.size()))
     weights.push_back({weight.encoder_total_ms, weight.llm_total_ms});
   return weights;
 }
@@ -160,7 +172,7 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& 
   std::vector<PhaseWork> phases;
   for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
     PhaseWork& phase = phases.emplace_back();
-    const GroupWork work(plan, plan.module_groups[g], costs);
+    GroupWork work(plan, plan.module_groups[g], costs);
     for (std::size_t u = 0; u < units.size(); ++u) {
       const auto unit = static_cast<std::int32_t>(u);
       const SampleShape& shape = units.shape(unit);

@@ -40,10 +40,11 @@ struct BatchWork {
 };
 
 /// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of
-/// `plan`; where no costs are known (null) its rows.
+/// `plan`; where no costs are known (null) its rows. `sums`: of these samples, and of their pieces
+/// behind them, if there are any.
 /// Errors: as `scheduler::sample_workloads`.
 Result<std::vector<balancer::Workload>> weigh_samples(const ParallelPlan& plan,
-                                                      const PlanningCosts* costs,
+                                                      scheduler::SampleSums* sums,
                                                       std::span<const SampleShape> samples);
 
 /// What a byte takes between devices of a node, as a share of what it takes between nodes: 0 where

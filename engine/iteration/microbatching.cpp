@@ -52,7 +52,8 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& s
     auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
     return batch.pipelines = std::move(all).value(), batch;
   }
-  const auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
+  if (costs_) batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
+  const auto weights = weigh_samples(plan_, batch.sums.get(), batch.samples);
   if (!weights.ok()) return weights.error();
   const auto dealt = [&](Exchange exchange) {
     return deal_samples(options_.dealing, weights_for(exchange, weights.value()),
@@ -99,14 +100,17 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.pieces = std::move(pieces);
   work.times = times_to_plan();
   const SampleUnits units(batch.samples, work.pieces);
-  auto weights = weigh_samples(plan_, costs_.get(), batch.samples);
+  auto sums = batch.sums;
+  if (costs_ && (!sums || !work.pieces.empty()))
+    sums = std::make_shared<scheduler::SampleSums>(costs_->model, units.shapes());
+  auto weights = weigh_samples(plan_, sums.get(), batch.samples);
   if (!weights.ok()) return std::move(weights).error();
   work.workloads = work.profile = std::move(weights).value();
   if (!costs_) {
     work.phases = phase_works(plan_, units, nullptr);
     return work;
   }
-  const auto samples = scheduler::SampleSums(costs_->model, units.shapes()).of(plan_);
+  const auto samples = sums->of(plan_);
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
   if (options_.offload_encoders)

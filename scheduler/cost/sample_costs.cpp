@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
+#include <functional>
 #include <string>
+#include <unordered_map>
 
 #include "runtime/vocabulary/module_rows.hpp"
 #include "scheduler/iteration/redistribution.hpp"
@@ -24,10 +26,10 @@ struct SampleTerm {
   PassCosts attention;  ///< Sum over its sequences: the kernels run once for each.
 };
 
-/// One kind of layer in one module, and what every sample brings to it.
+/// One kind of layer in one module, and what a sample of every shape brings to it.
 struct Term {
   KindCurves curves;
-  std::vector<SampleTerm> samples;
+  std::vector<SampleTerm> shapes;
 };
 
 /// What decides what a layer costs, besides its samples.
@@ -55,6 +57,27 @@ SampleTerm sample_term(const ModelGraph& graph, const SampleShape& sample, Layer
   return made;
 }
 
+/// In all that costs can depend on, so that the rest of a sample may differ.
+bool is_same_shape(const SampleShape* a, const SampleShape* b) {
+  return a->llm_tokens == b->llm_tokens && a->trained_tokens == b->trained_tokens &&
+         a->media == b->media && a->markers == b->markers;
+}
+
+/// Of lengths and places of media: samples that differ in more are few.
+std::size_t shape_hash(const SampleShape* sample) {
+  std::size_t hash = 0;
+  const auto mix = [&hash](std::int64_t value) {
+    hash = (hash ^ std::hash<std::int64_t>{}(value)) * 0x9E3779B97F4A7C15U;
+    hash ^= hash >> 32U;
+  };
+  mix(sample->llm_tokens);
+  mix(sample->trained_tokens);
+  for (const ModuleMedia& media : sample->media)
+    for (const MediaShape& item : media.items) mix(item.hidden_rows);
+  for (const MediaMarker& marker : sample->markers) mix(marker.text_before);
+  return hash;
+}
+
 PassCosts needed(const AlikeLayers& layers, const PassCosts& one, bool passed) {
   return {layers.count * one.forward,
           (layers.input_grads + (passed ? layers.input_grads_passed : 0)) * one.input_grad,
@@ -78,12 +101,23 @@ struct SampleCosts::ModuleSums {
 };
 
 SampleSums::SampleSums(const CostModel& model, std::span<const SampleShape> samples)
-    : model_(model), samples_(samples.begin(), samples.end()) {
-  const RowFlow flow(model.graph(), samples_);
+    : model_(model) {
+  const auto shape_of = std::make_shared<std::vector<std::size_t>>();
+  shape_of->reserve(samples.size());
+  std::unordered_map<const SampleShape*, std::size_t, decltype(&shape_hash),
+                     decltype(&is_same_shape)>
+      numbers(0, shape_hash, is_same_shape);
+  for (const SampleShape& sample : samples) {
+    const auto [number, is_new] = numbers.try_emplace(&sample, shapes_.size());
+    if (is_new) shapes_.push_back(sample);
+    shape_of->push_back(number->second);
+  }
+  shape_of_ = shape_of;
+  const RowFlow flow(model.graph(), shapes_);
   const auto gradient_in = std::make_shared<SampleCosts::GradientIn>();
   for (std::size_t m = 0; m < model.graph().modules.size(); ++m) {
     auto& of_module = gradient_in->emplace_back();
-    for (std::size_t s = 0; s < samples_.size(); ++s)
+    for (std::size_t s = 0; s < shapes_.size(); ++s)
       of_module.push_back(flow.wants_gradient(ModuleId{m}, 0, static_cast<std::int32_t>(s)));
   }
   gradient_in_ = gradient_in;
@@ -91,6 +125,7 @@ SampleSums::SampleSums(const CostModel& model, std::span<const SampleShape> samp
 
 Status SampleSums::add(ModuleId module, Parallelism degrees, SampleCosts& costs) {
   costs.gradient_in_ = gradient_in_;
+  costs.shape_of_ = shape_of_;
   costs.modules_.resize(model_.graph().modules.size());
   auto& known = costs.modules_[module.index()];
   if (std::ranges::any_of(known, [&](const auto& at) { return at.degrees == degrees; }))
@@ -134,8 +169,8 @@ Result<std::shared_ptr<const SampleSums::ModuleSums>> SampleSums::sums_of(Module
       const auto curves = model_.curves(layer, degrees);
       if (!curves.ok()) return curves.error();
       Term& made = sums->terms.emplace_back(Term{*curves.value(), {}});
-      for (const auto& sample : samples_)
-        made.samples.push_back(sample_term(graph, sample, layer, made.curves));
+      for (const auto& shape : shapes_)
+        made.shapes.push_back(sample_term(graph, shape, layer, made.curves));
     }
     const bool trains_here = trains(graph, layer);
     sums->layers.push_back({term->second, trains_here, trained});
@@ -151,9 +186,12 @@ SampleCosts SampleCosts::in_order(std::vector<std::int32_t> order) const {
   return costs;
 }
 
-std::size_t SampleCosts::index_of(std::int32_t sample) const {
-  const auto index = static_cast<std::size_t>(sample);
-  return order_.empty() ? index : static_cast<std::size_t>(order_[index]);
+std::size_t SampleCosts::shape_of(std::size_t sample) const {
+  return (*shape_of_)[order_.empty() ? sample : static_cast<std::size_t>(order_[sample])];
+}
+
+std::size_t SampleCosts::shape_count() const {
+  return gradient_in_->empty() ? 0 : gradient_in_->front().size();
 }
 
 void SampleCosts::add(const LayerRun& run, const Parallelism& degrees,
@@ -185,10 +223,10 @@ PassCosts SampleCosts::part(const std::vector<AlikeLayers>& list,
     SampleTerm whole;
     bool passed = false;
     for (const std::int32_t sample : samples) {
-      const auto s = index_of(sample);
-      whole.tokens += term.samples[s].tokens;
-      whole.attention += term.samples[s].attention;
-      passed = passed || gradient_in[s];
+      const std::size_t shape = shape_of(static_cast<std::size_t>(sample));
+      whole.tokens += term.shapes[shape].tokens;
+      whole.attention += term.shapes[shape].attention;
+      passed = passed || gradient_in[shape];
     }
     if (whole.tokens <= 0) continue;
     PassCosts one =
@@ -201,14 +239,14 @@ PassCosts SampleCosts::part(const std::vector<AlikeLayers>& list,
 
 PassCosts SampleCosts::sample(const std::vector<AlikeLayers>& list, std::size_t sample) const {
   PassCosts sum;
-  const auto s = index_of(static_cast<std::int32_t>(sample));
+  const std::size_t shape = shape_of(sample);
   for (const AlikeLayers& layers : list) {
     const Term& term = modules_[layers.module.index()][layers.sums].sums->terms[layers.term];
     PassCosts one = each(term.curves.linear, [&](const auto& curve) {
-      return curve.variable_at(term.samples[s].tokens);
+      return curve.variable_at(term.shapes[shape].tokens);
     });
-    one += term.samples[s].attention;
-    sum += needed(layers, one, (*gradient_in_)[layers.module.index()][s]);
+    one += term.shapes[shape].attention;
+    sum += needed(layers, one, (*gradient_in_)[layers.module.index()][shape]);
   }
   return sum;
 }

@@ -1,5 +1,6 @@
 // What samples cost in the layers of a model: whatever depends on a sample alone is summed once, so
-// that any number of degrees, plans and parts can be asked for.
+// that any number of degrees, plans and parts can be asked for, and once for all samples that are
+// alike: of the same lengths, media and markers.
 //
 // Pure. Helper of predicted_costs.cpp and of the layout search, which asks for many plans of the
 // same samples.
@@ -62,13 +63,16 @@ class SampleCosts {
   /// Cost of these layers for one sample without the constants of a launch.
   PassCosts sample(const std::vector<AlikeLayers>& list, std::size_t sample) const;
 
+  /// Number of a sample's shape, below `shape_count`: samples of one shape cost the same in all
+  /// layers.
+  std::size_t shape_of(std::size_t sample) const;
+  std::size_t shape_count() const;
+
  private:
   friend class SampleSums;
   struct ModuleSums;
-  /// Per module and sample: something before the module trains and carries rows of the sample.
+  /// Per module and shape: something before the module trains and carries rows of such samples.
   using GradientIn = std::vector<std::vector<bool>>;
-
-  std::size_t index_of(std::int32_t sample) const;
 
   struct AtDegrees {
     Parallelism degrees;
@@ -76,23 +80,27 @@ class SampleCosts {
   };
   std::vector<std::vector<AtDegrees>> modules_;  ///< Per module.
   std::shared_ptr<const GradientIn> gradient_in_;
-  std::vector<std::int32_t> order_;  ///< Empty: as the samples were given.
+  std::shared_ptr<const std::vector<std::size_t>> shape_of_;  ///< Per sample, as they were given.
+  std::vector<std::int32_t> order_;                           ///< Empty: as they were given.
 };
 
 /// Sums over samples, made when degrees are first asked for and then kept. Single owner.
 class SampleSums {
  public:
-  /// Copies the samples; `model` outlives this.
+  /// Copies a sample of each shape; `model` outlives this. Cost: O(samples).
   SampleSums(const CostModel& model, std::span<const SampleShape> samples);
 
   /// Costs at these degrees per module; missing ones: tp 1, cp 1. What it returns may outlive this.
-  /// Cost: O(samples x kinds of layer) for degrees of a module that are new.
+  /// Cost: O(shapes x kinds of layer) for degrees of a module that are new.
   ///
   /// Errors:
   /// - not_found: no profile at one of `parallelisms`.
   Result<SampleCosts> at(std::span<const Parallelism> parallelisms);
   /// Costs at the degrees of all stages of a layout. Errors: as `at`.
   Result<SampleCosts> of(const ParallelPlan& plan);
+
+  std::size_t size() const { return shape_of_->size(); }  ///< Samples.
+  const CostModel& model() const { return model_; }
 
  private:
   using ModuleSums = SampleCosts::ModuleSums;
@@ -101,7 +109,8 @@ class SampleSums {
   Status add(ModuleId module, Parallelism degrees, SampleCosts& costs);
 
   const CostModel& model_;
-  std::vector<SampleShape> samples_;
+  std::vector<SampleShape> shapes_;  ///< Of the samples of each the first one.
+  std::shared_ptr<const std::vector<std::size_t>> shape_of_;
   std::shared_ptr<const SampleCosts::GradientIn> gradient_in_;
   std::map<std::pair<ModuleId, Parallelism>, std::shared_ptr<const ModuleSums>> known_;
 };

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -272,9 +273,15 @@ SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& opti
 Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                                                  std::span<const SampleShape> samples,
                                                  std::span<const Parallelism> parallelisms) {
-  const auto costs = SampleSums(model, samples).at(parallelisms);
+  SampleSums sums(model, samples);
+  return sample_workloads(sums, parallelisms);
+}
+
+Result<std::vector<SampleWork>> sample_workloads(SampleSums& sums,
+                                                 std::span<const Parallelism> parallelisms) {
+  const auto costs = sums.at(parallelisms);
   if (!costs.ok()) return costs.error();
-  const ModelGraph& graph = model.graph();
+  const ModelGraph& graph = sums.model().graph();
   std::vector<AlikeLayers> encoder, llm;
   for (std::size_t m = 0; m < graph.modules.size(); ++m) {
     const auto layers = static_cast<std::int32_t>(graph.modules[m].layers.size());
@@ -282,12 +289,18 @@ Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                       m < parallelisms.size() ? parallelisms[m] : Parallelism{},
                       graph.modules[m].kind == ModuleKind::llm ? llm : encoder);
   }
+  std::vector<std::optional<SampleWork>> known(costs.value().shape_count());
   std::vector<SampleWork> works;
-  for (std::size_t s = 0; s < samples.size(); ++s) {
-    const PassCosts left = costs.value().sample(encoder, s);
-    const PassCosts right = costs.value().sample(llm, s);
-    works.push_back({left.forward, left.forward + left.input_grad + left.weight_grad, right.forward,
-                     right.forward + right.input_grad + right.weight_grad});
+  works.reserve(sums.size());
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    auto& work = known[costs.value().shape_of(s)];
+    if (!work) {
+      const PassCosts left = costs.value().sample(encoder, s);
+      const PassCosts right = costs.value().sample(llm, s);
+      work = {left.forward, left.forward + left.input_grad + left.weight_grad, right.forward,
+              right.forward + right.input_grad + right.weight_grad};
+    }
+    works.push_back(*work);
   }
   return works;
 }

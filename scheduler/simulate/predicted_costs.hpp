@@ -67,12 +67,15 @@ struct SampleWork {
   friend bool operator==(const SampleWork&, const SampleWork&) = default;
 };
 
-/// Work of each sample. Cost: O(samples x kinds of layer).
+/// Work of each sample. Cost: O(samples + shapes x kinds of layer).
 ///
 /// Errors:
 /// - not_found: no profile at one of `parallelisms`.
 Result<std::vector<SampleWork>> sample_workloads(const CostModel& model,
                                                  std::span<const SampleShape> samples,
+                                                 std::span<const Parallelism> parallelisms = {});
+/// The same of the samples that `sums` was made of.
+Result<std::vector<SampleWork>> sample_workloads(SampleSums& sums,
                                                  std::span<const Parallelism> parallelisms = {});
 
 /// What links and sums take on a machine of such speeds, by elements of this type; nothing else
