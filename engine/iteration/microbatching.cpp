@@ -42,17 +42,17 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
       costs_(std::move(costs)),
       splits_parts_(scheduler::runs_parts_apart(options_.schedule) &&
                     encoder_side_trains(plan.model)),
-      llm_count_(replicas_of(plan, ModuleGroupId{plan.module_groups.size() - 1}).size()) {
+      llms_(replicas_of(plan, ModuleGroupId{plan.module_groups.size() - 1})) {
   can_exchange_ = can_exchange(plan);
   if (options_.adaptive_correction && costs_) correction_.emplace(plan_);
 }
 
 Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& speeds) const {
+  if (costs_) batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
   if (plan_.pipelines.size() == 1) {  // Whatever they weigh.
     auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
     return batch.pipelines = std::move(all).value(), batch;
   }
-  if (costs_) batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
   const auto weights = weigh_samples(plan_, batch.sums.get(), batch.samples);
   if (!weights.ok()) return weights.error();
   const auto dealt = [&](Exchange exchange) {
@@ -265,7 +265,7 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
   }
   if (!way.is_compared || (!best.ok() && best.error().code != Errc::infeasible)) return best;
   const PlanSize size{static_cast<double>(batch.samples.size()),
-                      static_cast<double>(plan_.stages.size()), static_cast<double>(llm_count_),
+                      static_cast<double>(plan_.stages.size()), static_cast<double>(llms_.size()),
                       static_cast<double>(options_.microbatches)};
   for (const auto& policy :
        compared_policies(best.ok() ? planned_step_ms(best) : 0, size, options_.evaluations)) {

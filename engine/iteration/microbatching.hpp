@@ -240,8 +240,8 @@ class Microbatching {
   MicrobatchingOptions options_;
   std::shared_ptr<const PlanningCosts> costs_;
   bool splits_parts_ = false;
-  bool can_exchange_ = false;  ///< Some encoder has several replicas.
-  std::size_t llm_count_;      ///< Replicas.
+  bool can_exchange_ = false;    ///< Some encoder has several replicas.
+  std::vector<ReplicaId> llms_;  ///< Replicas of the llm, ascending.
   std::optional<CostCorrection> correction_;
   StageSpeeds speeds_;  ///< Unused with `correction_`, which knows more.
   NodeTimes times_;     ///< Of nodes that are slow.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <span>
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
@@ -26,14 +27,9 @@ constexpr double kEvenEnough = 1.02;
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-/// Per llm replica of a pipeline, in its order: time for a unit of llm work.
-std::vector<double> llm_ms_per_work(const ParallelPlan& plan, PipelineId pipeline,
-                                    const BatchWork& work) {
-  const auto llms = replicas_of(plan, ModuleGroupId{plan.module_groups.size() - 1});
-  std::vector<double> found;
-  for (std::size_t r = 0; r < llms.size(); ++r)
-    if (plan.at(llms[r]).pipeline == pipeline) found.push_back(work.phases.back().shares[r]);
-  return found;
+/// Of an llm replica among all of them, which stand ascending.
+std::size_t place_of(std::span<const ReplicaId> llms, ReplicaId llm) {
+  return static_cast<std::size_t>(std::ranges::lower_bound(llms, llm) - llms.begin());
 }
 
 /// Forward of a microbatch on a replica's busiest device, as its stages work side by side; by
@@ -133,9 +129,11 @@ Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBa
   for (Share& share : shares) share.is_whole = is_whole, share.stages += stages_before;
   const auto& own = batch.pipelines[pipeline.index()];
   if (shares.size() == 1) return shares.front().samples = own, shares;
-  const auto ms_per_work = llm_ms_per_work(plan_, pipeline, work);
-  std::vector<double> speeds;
-  for (const double ms : ms_per_work) speeds.push_back(1 / ms);
+  std::vector<double> ms_per_work, speeds;  // For a unit of llm work, per share.
+  for (const Share& share : shares) {
+    ms_per_work.push_back(work.phases.back().shares[place_of(llms_, share.llm)]);
+    speeds.push_back(1 / ms_per_work.back());
+  }
   const auto weights = weights_for(exchange, pick(work.workloads, own));
   const bool pairs = options_.dealing == "work" && exchange == Exchange::off;
   auto spread = pairs ? balancer::assign_replicas(weights, speeds)
@@ -155,10 +153,8 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
   options.microbatches = options_.microbatches;
   options.shared_microbatches = way.shared_microbatches;
   // A stream of its own for each llm replica of the job.
-  std::uint64_t number = 0;
-  for (std::size_t r = 0; r < share.llm.index(); ++r) number += plan_.is_llm(ReplicaId{r}) ? 1 : 0;
-  options.seed =
-      options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) + number;
+  options.seed = options_.seed + 0x9E3779B97F4A7C15U * static_cast<std::uint64_t>(batch.step) +
+                 place_of(llms_, share.llm);
   options.pipeline_stages = share.stages;
   options.evaluations_max = options_.evaluations;
   const auto total = balancer::total(weights);
@@ -172,7 +168,7 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
   const auto stages = static_cast<double>(options.pipeline_stages);
   if (costs_)
     options.work_max = portfolio_work((total.encoder_ms + total.llm_ms) / stages,
-                                      static_cast<double>(llm_count_), way.is_compared);
+                                      static_cast<double>(llms_.size()), way.is_compared);
   std::optional<scheduler::StepEstimator> estimator;
   if (alone != nullptr) {
     options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
@@ -251,10 +247,11 @@ Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
     return forward_load(plan_, work, replica, microbatch);
   };
   std::vector<MicrobatchList> microbatches(plan_.replicas.size());
+  auto cut = cuts.begin();  // They stand pipeline by pipeline.
   for (std::size_t p = 0; p < plan_.pipelines.size(); ++p) {
     std::vector<scheduler::ReplicaCut> own;
-    for (const LlmCut& cut : cuts)
-      if (plan_.at(cut.llm).pipeline == PipelineId{p}) own.push_back(cut.cut);
+    for (; cut != cuts.end() && plan_.at(cut->llm).pipeline == PipelineId{p}; ++cut)
+      own.push_back(cut->cut);
     scheduler::deal_microbatches(plan_, PipelineId{p}, std::move(own), load_of, microbatches);
   }
   if (way.exchange == Exchange::off) return microbatches;

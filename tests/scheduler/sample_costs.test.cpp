@@ -75,8 +75,7 @@ TEST_CASE("a sample costs beside others what it costs alone, to the bit", "[sche
   auto made = testing::random_case(GENERATE(range(0u, 60u)));
   // Every other llm attends by modality, so that places of markers count.
   ModelGraph& graph = made.plan.model;
-  if (made.input.samples.size() % 2 == 0)
-    graph.modules.back().attention = AttentionRule::modality;
+  if (made.input.samples.size() % 2 == 0) graph.modules.back().attention = AttentionRule::modality;
   const auto model = cost_model(graph);
   std::vector<SampleShape> samples = made.input.samples;
   for (std::size_t s = 0; s < made.input.samples.size(); ++s) {  // The same, and with a marker.
