@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <queue>
 #include <utility>
 
 namespace troupe::scheduler {
@@ -14,14 +16,20 @@ void deal_to_group(const std::vector<ReplicaId>& replicas, const std::vector<Rep
   std::size_t rounds = 0;
   for (const ReplicaCut& cut : cuts) rounds = std::max(rounds, cut.encoder.size());
   const bool apart = replicas.size() == cuts.size();
-  std::vector<double> loads(replicas.size());
+  using Loaded = std::pair<double, std::size_t>;  // What a replica has to do, and its place.
+  std::priority_queue<Loaded, std::vector<Loaded>, std::greater<>> least;  // The first of equals.
+  for (std::size_t r = 0; !apart && r < replicas.size(); ++r) least.emplace(0.0, r);
   for (std::size_t round = 0; round < rounds; ++round)
     for (std::size_t c = 0; c < cuts.size(); ++c) {
       if (round >= cuts[c].encoder.size()) continue;
       const Microbatch& microbatch = cuts[c].encoder[round];
-      const auto least = std::min_element(loads.begin(), loads.end());
-      const std::size_t to = apart ? c : static_cast<std::size_t>(least - loads.begin());
-      if (!apart) loads[to] += load(replicas[to], microbatch);
+      std::size_t to = c;
+      if (!apart) {
+        const auto [before, place] = least.top();
+        least.pop();
+        least.emplace(before + load(replicas[place], microbatch), place);
+        to = place;
+      }
       microbatches[replicas[to].index()].push_back(microbatch);
     }
 }

@@ -1,6 +1,8 @@
 #include "scheduler/iteration/deal_microbatches.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <random>
 #include <string>
 
 #include "scheduler/iteration/iteration_graph.hpp"
@@ -72,6 +74,37 @@ TEST_CASE("encoders run first what is needed first, in the order of llm replicas
 TEST_CASE("an encoder replica with much to do gets less", "[scheduler]") {
   // 9 to the first; the second has 0, 1, 3 and 6 before each of the others.
   CHECK(dealt(2, {{9, 1, 2, 3, 4}}, by_sample) == Lists{"9", "1 2 3 4", "9 1 2 3 4"});
+}
+
+TEST_CASE("a microbatch goes to who has least to do then, the first of equals",
+          "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 200; ++seed) {
+    CAPTURE(seed);
+    std::mt19937 random(seed);
+    const int llms = testing::draw(random, 1, 5), others = testing::draw(random, 1, 4);
+    const int encoders = others < llms ? others : others + 1;  // Not as many as llm replicas.
+    std::vector<std::vector<std::int32_t>> cuts(static_cast<std::size_t>(llms));
+    std::int32_t sample = 0;
+    for (auto& own : cuts)
+      for (int count = testing::draw(random, 0, 4); count > 0; --count) own.push_back(sample++);
+    // Few loads that differ, and not the same on every replica, so that many are equal.
+    const auto load = [](ReplicaId replica, const Microbatch& microbatch) {
+      return (microbatch.parts[0].samples[0] % 3 + 1) * (replica.index() % 2 == 0 ? 1.0 : 2.0);
+    };
+    std::vector<MicrobatchList> expected(static_cast<std::size_t>(encoders));
+    std::vector<double> loads(expected.size());
+    for (std::size_t round = 0; round < 4; ++round)
+      for (const auto& own : cuts) {
+        if (round >= own.size()) continue;
+        const auto least =
+            static_cast<std::size_t>(std::min_element(loads.begin(), loads.end()) - loads.begin());
+        const Microbatch microbatch{{{{own[round]}}}};
+        expected[least].push_back(microbatch);
+        loads[least] += load(ReplicaId{least}, microbatch);
+      }
+    const auto lists = dealt(encoders, cuts, load);
+    for (std::size_t e = 0; e < expected.size(); ++e) CHECK(lists[e] == shown(expected[e]));
+  }
 }
 
 TEST_CASE("few encoders run ahead for many llm replicas", "[scheduler]") {
