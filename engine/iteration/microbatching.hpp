@@ -197,7 +197,7 @@ class Microbatching {
   /// What the policy makes of these weights of a share's samples.
   Result<balancer::MicrobatchPlan> assign(const DealtBatch& batch, const Work& work,
                                           const Share& share, const Way& way,
-                                          const PipelineCosts* alone,
+                                          const std::function<const PipelineCosts&()>& alone,
                                           std::span<const balancer::Workload> weights) const;
   /// The most llm work of a microbatch, where all samples of the share are so much.
   std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;

@@ -1,6 +1,7 @@
 // How `Microbatching` cuts a batch that is dealt to pipelines.
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <span>
@@ -148,7 +149,8 @@ Result<std::vector<Microbatching::Share>> Microbatching::shares_of(const DealtBa
 
 Result<balancer::MicrobatchPlan> Microbatching::assign(
     const DealtBatch& batch, const Work& work, const Share& share, const Way& way,
-    const PipelineCosts* alone, std::span<const balancer::Workload> weights) const {
+    const std::function<const PipelineCosts&()>& alone,
+    std::span<const balancer::Workload> weights) const {
   balancer::PolicyOptions options;
   options.microbatches = options_.microbatches;
   options.shared_microbatches = way.shared_microbatches;
@@ -170,9 +172,9 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
     options.work_max = portfolio_work((total.encoder_ms + total.llm_ms) / stages,
                                       static_cast<double>(llms_.size()), way.is_compared);
   std::optional<scheduler::StepEstimator> estimator;
-  if (alone != nullptr) {
-    options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone->step_ms(plan); };
-    if (way.policy == "auto") estimator = alone->estimator(total);
+  if (alone) {
+    options.cost = [&](const balancer::MicrobatchPlan& plan) { return alone().step_ms(plan); };
+    if (way.policy == "auto") estimator = alone().estimator(total);
     if (estimator)
       options.estimate = [&](std::span<const balancer::Workload> loads) {
         std::vector<scheduler::ModuleWork> microbatches;
@@ -195,15 +197,19 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
 Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, const Work& work,
                                                     const Share& share, const Way& way) const {
   const auto& own = share.samples;
-  std::optional<PipelineCosts> alone;
+  std::optional<PipelineCosts> costs;  // They copy layout and samples; most policies never ask.
+  std::function<const PipelineCosts&()> alone;
   if (work.costs.task_ms && share.is_whole)
-    alone.emplace(plan_,
-                  PipelineRules{share.pipeline, options_.schedule, options_.microbatches,
-                                in_flight_bounds(), splits_parts_, options_.boundary},
-                  work.costs, own, batch.samples);
-  const PipelineCosts* costs = alone ? &*alone : nullptr;
+    alone = [&]() -> const PipelineCosts& {
+      if (!costs)
+        costs.emplace(plan_,
+                      PipelineRules{share.pipeline, options_.schedule, options_.microbatches,
+                                    in_flight_bounds(), splits_parts_, options_.boundary},
+                      work.costs, own, batch.samples);
+      return *costs;
+    };
   const auto weights = pick(work.workloads, own), profile = pick(work.profile, own);
-  auto corrected = assign(batch, work, share, way, costs, weights);
+  auto corrected = assign(batch, work, share, way, alone, weights);
   if (weights == profile || !alone) return corrected;
   // Memory is proportional to the profile's work, so that is what a cap is checked by.
   const auto cap = llm_cap(work, share, balancer::total(profile).llm_ms);
@@ -211,12 +217,12 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
     if (!plan.ok()) return kImpossible;
     const auto loads = balancer::group_loads(profile, plan.value().llm);
     if (cap && balancer::llm_spread(loads).max_ms > *cap) return kImpossible;
-    return alone->step_ms(plan.value());
+    return alone().step_ms(plan.value());
   };
   const double corrected_ms = cost(corrected);
   // `auto` has already looked at many plans by their corrected costs.
   if (way.policy == "auto" && corrected_ms < kImpossible) return corrected;
-  auto plain = assign(batch, work, share, way, costs, profile);
+  auto plain = assign(batch, work, share, way, alone, profile);
   return corrected_ms <= cost(plain) && corrected_ms < kImpossible ? std::move(corrected)
                                                                    : std::move(plain);
 }

@@ -34,15 +34,31 @@ bool has_grids(const ParallelPlan& layout) {
                      [](const Stage& stage) { return stage.devices.size() > 1; });
 }
 
-/// The layout with this pipeline's replicas and stages alone, numbered from 0, on the same devices:
-/// what a plan of it takes does not grow with the number of pipelines.
-/// REQUIRES: its stages stand one behind the other.
+/// Gives a plan those of the layout's devices that its stages name, numbered from 0 in the same
+/// order, so that whatever goes by their numbers comes out the same. A lead runs all that a device
+/// does, so it is one of them.
+void take_devices(const ParallelPlan& layout, ParallelPlan& made) {
+  std::map<DeviceId, DeviceId> numbers;
+  for (const Stage& stage : made.stages)
+    for (const DeviceId device : stage.devices) numbers[device] = device;
+  for (auto& [device, number] : numbers) {
+    number = DeviceId{made.devices.size()};
+    made.devices.push_back(layout.devices[device.index()]);
+  }
+  for (Stage& stage : made.stages)
+    for (DeviceId& device : stage.devices) device = numbers.at(device);
+  if (layout.leads.empty()) return;
+  for (const auto& [device, number] : numbers)
+    made.leads.push_back(numbers.at(layout.lead_of(device)));
+}
+
+/// The layout with this pipeline's replicas, stages and devices alone, numbered from 0: neither
+/// what a plan of it takes nor what it takes to tell grows with the number of pipelines. REQUIRES:
+/// its stages stand one behind the other.
 ParallelPlan alone(const ParallelPlan& layout, PipelineId pipeline) {
   ParallelPlan made;
   made.model = layout.model;
-  made.devices = layout.devices;
   made.module_groups = layout.module_groups;
-  made.leads = layout.leads;
   Pipeline& own = made.pipelines.emplace_back();
   for (const ReplicaId id : layout.at(pipeline).replicas) {
     const ReplicaId number{made.replicas.size()};
@@ -54,6 +70,7 @@ ParallelPlan alone(const ParallelPlan& layout, PipelineId pipeline) {
       made.stages.back().replica = number;
     }
   }
+  take_devices(layout, made);
   return made;
 }
 

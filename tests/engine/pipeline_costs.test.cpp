@@ -105,5 +105,33 @@ TEST_CASE("a pipeline's plans take what its own stages take, whatever stands bes
   CHECK(cost(both, PipelineId{0}, {2, 1, 1, 1}) > 5 * wide);
 }
 
+TEST_CASE("a pipeline's rows take the links between its own devices", "[engine]") {
+  const Fixture single(false, "1f1b");
+  Fixture many(false, "1f1b");
+  // Inside a node one way and the other, then between nodes the other and one way.
+  HandLayout layout;
+  layout.pipelines = {{{0, 0, {{"vision", {}}}}, {0, 1, {{"llm", {}}}}},
+                      {{1, 1, {{"vision", {}}}}, {1, 0, {{"llm", {}}}}},
+                      {{3, 0, {{"vision", {}}}}, {2, 1, {{"llm", {}}}}},
+                      {{2, 0, {{"vision", {}}}}, {3, 1, {{"llm", {}}}}}};
+  many.plan = scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {4, 2}).value();
+  many.costs.task_ms = [&](StageId stage, const std::vector<std::int32_t>& samples,
+                           scheduler::TaskKind kind) {
+    return single.costs.task_ms(StageId{stage.index() % 2}, samples, kind);
+  };
+  const auto cost = [&](const Fixture& fixture, std::size_t pipeline) {
+    auto costs = many.costs;
+    costs.node = {1, 0};
+    costs.network = {100, 0};
+    const PipelineRules rules{PipelineId{pipeline}, "1f1b", 4, {}, false};
+    return PipelineCosts(fixture.plan, rules, costs, fixture.own, fixture.shapes)
+        .step_ms(balancer::without_deferral({{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  };
+  CHECK(cost(many, 0) == cost(many, 1));
+  CHECK(cost(many, 2) == cost(single, 0));
+  CHECK(cost(many, 3) == cost(single, 0));
+  CHECK(cost(many, 2) > cost(many, 0) + 100);  // Rows, and their gradient.
+}
+
 }  // namespace
 }  // namespace troupe::engine
