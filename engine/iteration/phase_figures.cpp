@@ -88,10 +88,11 @@ FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
   FarRows found;
   if (group.index() + 1 == plan.module_groups.size()) return found;
   std::vector<NodeId> wanted(work.samples.size() + work.piece_work.size());
-  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
-    if (plan.is_llm(ReplicaId{r}))
-      for_each_sample(microbatches[r],
-                      [&](std::size_t s) { wanted[s] = wanted_on(plan, group, ReplicaId{r}); });
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    if (!plan.is_llm(ReplicaId{r})) continue;
+    const NodeId node = wanted_on(plan, group, ReplicaId{r});
+    for_each_sample(microbatches[r], [&](std::size_t s) { wanted[s] = node; });
+  }
   for (const auto& [sample, pieces] : work.cut)
     for (const auto piece : pieces) wanted[at(piece)] = wanted[at(sample)];
   std::map<NodeId, double> room;  // Work that a node's replicas do in an even phase.
@@ -99,13 +100,14 @@ FarRows far_rows(const ParallelPlan& plan, ModuleGroupId group,
   double total = 0, speeds = 0, rows = 0, far = 0;
   const auto replicas = replicas_of(plan, group);
   for (std::size_t i = 0; i < replicas.size(); ++i) {
-    room[made_on(plan, replicas[i])] += 1 / work.shares[i];
+    const NodeId node = made_on(plan, replicas[i]);
+    room[node] += 1 / work.shares[i];
     speeds += 1 / work.shares[i];
     for_each_sample(microbatches[replicas[i].index()], [&](std::size_t s) {
       if (!(work.work_of(s) > 0)) return;
       total += work.work_of(s);
       rows += work.rows_of(s);
-      if (wanted[s] != made_on(plan, replicas[i])) far += work.rows_of(s);
+      if (wanted[s] != node) far += work.rows_of(s);
       wanting[wanted[s]].push_back(s);
     });
   }
@@ -121,13 +123,15 @@ PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
   const auto replicas = replicas_of(plan, group);
   double dealt = 0, largest = 0, speeds = 0;
   for (const double share : work.shares) speeds += 1 / share;
-  std::vector<MicrobatchList> own;
-  for (const ReplicaId replica : replicas) own.push_back(microbatches[replica.index()]);
-  for (const MicrobatchList& list : own)
+  double busiest = 0;
+  for (std::size_t r = 0; r < replicas.size(); ++r) {
+    const MicrobatchList& list = microbatches[replicas[r].index()];
+    busiest = std::max(busiest, load_of(list, work) * work.shares[r]);
     for_each_sample(list, [&](std::size_t unit) {
       dealt += work.work_of(unit);
       largest = std::max(largest, work.work_of(unit));
     });
+  }
   if (!(dealt > 0)) return {};
   // Pieces need not take as much together as their sample.
   const double mean = dealt / speeds;
@@ -140,8 +144,7 @@ PhaseBalance phase_balance(const ParallelPlan& plan, ModuleGroupId group,
     drawn = std::max(drawn, sum * work.shares[r]);
   }
   const double fastest = *std::min_element(work.shares.begin(), work.shares.end());
-  return {drawn / even_load(work), largest_load(own, work) / mean,
-          std::max(1.0, largest * fastest / mean)};
+  return {drawn / even_load(work), busiest / mean, std::max(1.0, largest * fastest / mean)};
 }
 
 }  // namespace troupe::engine
