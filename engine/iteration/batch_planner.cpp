@@ -192,7 +192,7 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
 Result<PredictedIteration> BatchPlanner::deal_and_plan(DealtBatch good) const {
   auto dealt = microbatching_.deal(std::move(good), speeds_);
   if (!dealt.ok()) return std::move(dealt).error();
-  return microbatching_.plan(dealt.value());
+  return microbatching_.plan(std::move(dealt).value());
 }
 
 std::map<NodeId, BatchOrder> BatchPlanner::orders_of(const Draft& draft) const {

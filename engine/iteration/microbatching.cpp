@@ -51,7 +51,7 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& s
   if (costs_) batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
   if (plan_.pipelines.size() == 1) {  // Whatever they weigh.
     auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
-    return batch.pipelines = std::move(all).value(), batch;
+    return batch.pipelines = std::move(all).value(), std::move(batch);
   }
   const auto weights = weigh_samples(plan_, batch.sums.get(), batch.samples);
   if (!weights.ok()) return weights.error();
@@ -65,7 +65,7 @@ Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& s
   if (!tries(Exchange::off) || !tries(Exchange::per_phase)) return batch;
   auto by_phase = dealt(Exchange::per_phase);
   if (!by_phase.ok()) return std::move(by_phase).error();
-  return batch.by_phase = std::move(by_phase).value(), batch;
+  return batch.by_phase = std::move(by_phase).value(), std::move(batch);
 }
 
 std::vector<double> Microbatching::ms_per_work(const PipelineSpeeds& speeds, bool llm) const {
@@ -216,21 +216,22 @@ void Microbatching::note_present(const IterationPlan& iteration, const Work& wor
       static_cast<double>(prediction.held_rows * width) * work.costs.bytes_per_element)};
 }
 
-Result<PredictedIteration> Microbatching::plan(const DealtBatch& batch) const {
+Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
   if (!tries(Exchange::per_phase)) return plan_by(batch, Exchange::off);
-  const bool is_dealt_apart = !batch.by_phase.empty();
-  DealtBatch other;
-  if (is_dealt_apart) {
-    other = batch;
-    other.pipelines = batch.by_phase;
-  }
-  auto exchanged = plan_by(is_dealt_apart ? other : batch, Exchange::per_phase);
+  // Samples are too many to copy for another deal of them.
+  const auto plan_exchanged = [&](Exchange exchange) {
+    if (batch.by_phase.empty()) return plan_by(batch, exchange);
+    std::swap(batch.pipelines, batch.by_phase);
+    auto made = plan_by(batch, exchange);
+    std::swap(batch.pipelines, batch.by_phase);
+    return made;
+  };
+  auto exchanged = plan_exchanged(Exchange::per_phase);
   // A microbatch that feeds several llm microbatches may need more of them in flight.
   const auto no_order = [&] {
     return !exchanged.ok() && exchanged.error().code == Errc::infeasible;
   };
-  if (no_order() && options_.items != "whole")
-    exchanged = plan_by(is_dealt_apart ? other : batch, Exchange::whole_samples);
+  if (no_order() && options_.items != "whole") exchanged = plan_exchanged(Exchange::whole_samples);
   const bool has_no_order = no_order();
   if (!tries(Exchange::off) && !has_no_order) return exchanged;
   auto plain = plan_by(batch, Exchange::off);

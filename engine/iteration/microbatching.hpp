@@ -116,7 +116,7 @@ class Microbatching {
   /// where none has room for it, there is no exchange, and `exchange_refused` says who lacks what.
   ///
   /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
-  Result<PredictedIteration> plan(const DealtBatch& batch) const;
+  Result<PredictedIteration> plan(DealtBatch batch) const;
 
   /// The same cut (`amend_cut`) for samples that turned out otherwise than `plan` was told, ordered
   /// and predicted anew. `samples`: those that are left. What the prediction says of the cut

@@ -62,7 +62,7 @@ Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<Sam
   auto dealt = microbatching.deal({1, 0, scheduler::of_no_layout(std::move(samples))},
                                   PipelineSpeeds(plan.pipelines.size()));
   if (!dealt.ok()) return std::move(dealt).error();
-  auto planned = microbatching.plan(dealt.value());
+  auto planned = microbatching.plan(std::move(dealt).value());
   if (!planned.ok()) return std::move(planned).error();
   return PlanGuard(plan).pass(planned.value().iteration, 0);
 }

@@ -41,7 +41,7 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
     return std::move(decoded).error();
   auto dealt = microbatching_.deal({++batch_, 0, std::move(samples)}, speeds_);
   if (!dealt.ok()) return std::move(dealt).error();
-  auto planned = microbatching_.plan(dealt.value());
+  auto planned = microbatching_.plan(std::move(dealt).value());
   if (!planned.ok()) return std::move(planned).error();
   speeds_.note(shares_of(plan_, planned.value().prediction));
   SimulatedBatch batch{
