@@ -12,11 +12,14 @@ namespace troupe::scheduler {
 
 namespace {
 
-/// The first list of actions of a node's devices; invalid: it has none.
-DeviceId first_list(const ParallelPlan& plan, NodeId node) {
+/// By node, the first list of actions of its devices.
+using FirstLists = std::map<NodeId, DeviceId>;
+
+FirstLists first_lists(const ParallelPlan& plan) {
+  FirstLists found;
   for (std::size_t d = 0; d < plan.devices.size(); ++d)
-    if (plan.devices[d].node == node) return plan.lead_of(DeviceId{d});
-  return {};
+    found.try_emplace(plan.devices[d].node, plan.lead_of(DeviceId{d}));
+  return found;
 }
 
 Error nobody_decodes(const SampleShape& sample, NodeId node) {
@@ -41,9 +44,9 @@ bool seen_by_all(std::span<const SampleShape> samples) {
 /// Collects the deliveries of one stage.
 class StageDeliveries {
  public:
-  StageDeliveries(const ParallelPlan& plan, const RowFlow& flow, const SampleUnits& units,
-                  StageId stage, std::vector<Delivery>& out)
-      : plan_(plan), flow_(flow), units_(units), stage_(stage), out_(out) {}
+  StageDeliveries(const ParallelPlan& plan, const FirstLists& lists, const RowFlow& flow,
+                  const SampleUnits& units, StageId stage, std::vector<Delivery>& out)
+      : plan_(plan), first_lists_(lists), flow_(flow), units_(units), stage_(stage), out_(out) {}
 
   Status add(const MicrobatchList& list) {
     const ContentReads reads = content_reads(plan_, stage_);
@@ -69,10 +72,11 @@ class StageDeliveries {
         return flow_.output(module, unit) > 0;
       });
       if (!is_read || sample.is_seen_by(node)) continue;
-      const DeviceId from = first_list(plan_, sample.decoder);
-      if (!from.valid() || !sample.is_seen_by(sample.decoder)) return nobody_decodes(sample, node);
+      const auto from = first_lists_.find(sample.decoder);
+      if (from == first_lists_.end() || !sample.is_seen_by(sample.decoder))
+        return nobody_decodes(sample, node);
       Delivery& delivery = by_decoder[sample.decoder];
-      delivery.from = from;
+      delivery.from = from->second;
       delivery.samples.push_back(unit);
     }
     for (auto& [decoder, delivery] : by_decoder) {
@@ -85,6 +89,7 @@ class StageDeliveries {
   }
 
   const ParallelPlan& plan_;
+  const FirstLists& first_lists_;
   const RowFlow& flow_;
   const SampleUnits& units_;
   const StageId stage_;
@@ -142,9 +147,10 @@ Result<std::vector<Delivery>> plan_deliveries(const ParallelPlan& plan, const Ro
                                               const SampleUnits& units) {
   std::vector<Delivery> deliveries;
   if (seen_by_all(units.shapes().first(units.whole()))) return deliveries;
+  const FirstLists lists = first_lists(plan);
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const auto& list = microbatches[plan.stages[s].replica.index()];
-    auto added = StageDeliveries(plan, flow, units, StageId{s}, deliveries).add(list);
+    auto added = StageDeliveries(plan, lists, flow, units, StageId{s}, deliveries).add(list);
     if (!added.ok()) return added.error();
   }
   std::stable_sort(deliveries.begin(), deliveries.end(), [](const Delivery& a, const Delivery& b) {
@@ -155,7 +161,10 @@ Result<std::vector<Delivery>> plan_deliveries(const ParallelPlan& plan, const Ro
 
 DeliveryActions::DeliveryActions(const std::vector<Delivery>& deliveries)
     : deliveries_(deliveries) {
-  for (std::size_t i = 0; i < deliveries.size(); ++i) by_destination_.emplace_back(i);
+  for (std::size_t i = 0; i < deliveries.size(); ++i) {
+    by_destination_.emplace_back(i);
+    by_sender_[deliveries[i].from].emplace_back(i);
+  }
   std::stable_sort(by_destination_.begin(), by_destination_.end(), [&](DeliveryId a, DeliveryId b) {
     return deliveries_[a.index()].destination < deliveries_[b.index()].destination;
   });
@@ -163,11 +172,12 @@ DeliveryActions::DeliveryActions(const std::vector<Delivery>& deliveries)
 
 std::vector<Action> DeliveryActions::sends(DeviceId device) const {
   std::vector<Action> actions;
-  for (std::size_t i = 0; i < deliveries_.size(); ++i) {
-    if (deliveries_[i].from != device) continue;
+  const auto own = by_sender_.find(device);
+  if (own == by_sender_.end()) return actions;
+  for (const DeliveryId delivery : own->second) {
     Action& action = actions.emplace_back();
     action.kind = ActionKind::send_content;
-    action.delivery = DeliveryId{i};
+    action.delivery = delivery;
   }
   return actions;
 }

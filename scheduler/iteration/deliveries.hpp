@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -59,6 +60,7 @@ class DeliveryActions {
  private:
   const std::vector<Delivery>& deliveries_;
   std::vector<DeliveryId> by_destination_;
+  std::map<DeviceId, std::vector<DeliveryId>> by_sender_;  ///< Ascending.
 };
 
 }  // namespace troupe::scheduler
