@@ -252,17 +252,18 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
   auto weighed = work_for(batch, exchange);
   if (!weighed.ok()) return std::move(weighed).error();
   const auto work = std::make_shared<const Work>(std::move(weighed).value());
+  const auto cuts = cuts_of(batch, *work, exchange);
   const auto ways = ways_of(exchange, *work);
   Way way = ways.front();
-  auto best = plan_one(batch, work, way);
+  auto best = plan_one(batch, work, *cuts, way);
   for (const Way& other_way : std::span(ways).subspan(1)) {
-    auto other = plan_one(batch, work, other_way);
+    auto other = plan_one(batch, work, *cuts, other_way);
     if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other), way = other_way;
   }
   if (!best.ok() && best.error().code == Errc::infeasible && bounds_memory() &&
       way.shared_microbatches.value_or(options_.microbatches) < options_.microbatches) {
     way.shared_microbatches = options_.microbatches;  // The more rounds, the less is in each.
-    if (auto other = plan_one(batch, work, way); other.ok()) best = std::move(other);
+    if (auto other = plan_one(batch, work, *cuts, way); other.ok()) best = std::move(other);
   }
   if (!way.is_compared || (!best.ok() && best.error().code != Errc::infeasible)) return best;
   const PlanSize size{static_cast<double>(batch.samples.size()),
@@ -271,7 +272,7 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
   for (const auto& policy :
        compared_policies(best.ok() ? planned_step_ms(best) : 0, size, options_.evaluations)) {
     way.policy = policy;
-    auto other = plan_one(batch, work, way);
+    auto other = plan_one(batch, work, *cuts, way);
     if (planned_step_ms(other) < planned_step_ms(best)) best = std::move(other);
   }
   return best;

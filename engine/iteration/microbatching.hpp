@@ -156,6 +156,7 @@ class Microbatching {
  private:
   using Work = BatchWork;
   struct Share;
+  class Cuts;
   enum class Exchange : std::uint8_t { off, per_phase, whole_samples };
   struct Way {
     Exchange exchange = Exchange::off;
@@ -178,7 +179,7 @@ class Microbatching {
   /// Whether `auto` cannot tell from llm replicas alone how long a step takes.
   bool compares_whole_plans(Exchange exchange) const;
   Result<PredictedIteration> plan_one(const DealtBatch& batch, std::shared_ptr<const Work> work,
-                                      const Way& way) const;
+                                      Cuts& cuts, const Way& way) const;
   /// Of the step, by what plans are made of: the profile, or with correction what was learned.
   double planned_step_ms(const Result<PredictedIteration>& made) const;
   /// What samples weigh for who trains them: with an exchange their llm work alone.
@@ -201,9 +202,8 @@ class Microbatching {
                                           std::span<const balancer::Workload> weights) const;
   /// The most llm work of a microbatch, where all samples of the share are so much.
   std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;
-  /// Adds the cuts of all llm replicas of a pipeline.
-  Status cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
-                      const Way& way, std::vector<LlmCut>& cuts, Prediction& prediction) const;
+  /// By this exchange and whatever way. Both outlive them.
+  std::shared_ptr<Cuts> cuts_of(const DealtBatch& batch, const Work& work, Exchange exchange) const;
   /// Microbatches of all replicas. Errors: as `spread_within_rooms`.
   Result<std::vector<MicrobatchList>> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
                                                 const Way& way, Prediction& prediction) const;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <span>
+#include <utility>
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
@@ -65,19 +67,77 @@ struct Microbatching::Share {
   std::int64_t stages = 0;            ///< Of the llm replica and one replica of each other group.
 };
 
+/// The cuts of a batch, each made once: ways that differ in how encoders share it out alone have
+/// the same.
+class Microbatching::Cuts {
+ public:
+  /// Of all llm replicas, pipeline by pipeline, and what there is to say of them.
+  struct Made {
+    std::vector<LlmCut> cuts;
+    Prediction prediction;
+  };
+
+  Cuts(const Microbatching& planner, const DealtBatch& batch, const Work& work, Exchange exchange)
+      : planner_(planner), batch_(batch), work_(work), shares_(shares_of_all(exchange)) {}
+
+  /// `way`: by the exchange of these. Errors: as `balancer::assign_microbatches`.
+  const Result<Made>& by(const Way& way) {
+    const std::pair key(way.policy, way.shared_microbatches);
+    const auto known = made_.find(key);
+    return known != made_.end() ? known->second : made_.emplace(key, make(way)).first->second;
+  }
+
+ private:
+  Result<std::vector<Share>> shares_of_all(Exchange exchange) const {
+    std::vector<Share> all;
+    for (std::size_t p = 0; p < batch_.pipelines.size(); ++p) {
+      auto own = planner_.shares_of(batch_, work_, PipelineId{p}, exchange);
+      if (!own.ok()) return std::move(own).error();
+      std::ranges::move(own.value(), std::back_inserter(all));
+    }
+    return all;
+  }
+
+  Result<Made> make(const Way& way) const {
+    if (!shares_.ok()) return shares_.error();
+    Made made;
+    Prediction& prediction = made.prediction;
+    if (const auto* correction = planner_.corrections())
+      prediction.corrected_shapes = static_cast<std::int64_t>(correction->corrected_shapes());
+    prediction.work.resize(batch_.pipelines.size());
+    prediction.exchanged = way.exchange != Exchange::off;
+    for (const Share& share : shares_.value()) {
+      auto& cut = made.cuts.emplace_back(LlmCut{share.llm, {}}).cut;
+      if (share.samples.empty()) continue;
+      auto plan = planner_.cut(batch_, work_, share, way);
+      if (!plan.ok()) return std::move(plan).error();
+      note_cut(batch_.samples, work_, share.samples, plan.value(), planner_.options_.microbatches,
+               prediction.work[share.pipeline.index()], prediction);
+      cut = parts_of(plan.value(), share.samples, batch_.samples, planner_.splits_parts_);
+    }
+    return made;
+  }
+
+  const Microbatching& planner_;
+  const DealtBatch& batch_;
+  const Work& work_;
+  const Result<std::vector<Share>> shares_;  ///< Of all pipelines.
+  std::map<std::pair<std::string, std::optional<std::int64_t>>, Result<Made>> made_;
+};
+
+std::shared_ptr<Microbatching::Cuts> Microbatching::cuts_of(const DealtBatch& batch,
+                                                            const Work& work,
+                                                            Exchange exchange) const {
+  return std::make_shared<Cuts>(*this, batch, work, exchange);
+}
+
 Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
-                                                   std::shared_ptr<const Work> work,
+                                                   std::shared_ptr<const Work> work, Cuts& cuts,
                                                    const Way& way) const {
-  Prediction prediction;
-  if (correction_)
-    prediction.corrected_shapes = static_cast<std::int64_t>(correction_->corrected_shapes());
-  prediction.work.resize(batch.pipelines.size());
-  prediction.exchanged = way.exchange != Exchange::off;
-  std::vector<LlmCut> cuts;
-  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
-    if (auto done = cut_pipeline(batch, *work, PipelineId{p}, way, cuts, prediction); !done.ok())
-      return std::move(done).error();
-  auto dealt = deal_cuts(*work, cuts, way, prediction);
+  const auto& cut = cuts.by(way);
+  if (!cut.ok()) return cut.error();
+  Prediction prediction = cut.value().prediction;
+  auto dealt = deal_cuts(*work, cut.value().cuts, way, prediction);
   if (!dealt.ok()) return std::move(dealt).error();
   auto made = finish(batch, work, std::move(dealt).value(), prediction);
   const bool is_bounded = way.exchange != Exchange::off && bounds_memory();
@@ -93,7 +153,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   // Memory hardly ever binds, so steps are dealt by work alone first.
   Work bounded = *work;
   bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
-  auto fitted = deal_cuts(bounded, cuts, way, prediction);
+  auto fitted = deal_cuts(bounded, cut.value().cuts, way, prediction);
   if (!fitted.ok()) return std::move(fitted).error();
   return finish(batch, std::move(work), std::move(fitted).value(), std::move(prediction));
 }
@@ -225,23 +285,6 @@ Result<balancer::MicrobatchPlan> Microbatching::cut(const DealtBatch& batch, con
   auto plain = assign(batch, work, share, way, alone, profile);
   return corrected_ms <= cost(plain) && corrected_ms < kImpossible ? std::move(corrected)
                                                                    : std::move(plain);
-}
-
-Status Microbatching::cut_pipeline(const DealtBatch& batch, const Work& work, PipelineId pipeline,
-                                   const Way& way, std::vector<LlmCut>& cuts,
-                                   Prediction& prediction) const {
-  auto shares = shares_of(batch, work, pipeline, way.exchange);
-  if (!shares.ok()) return std::move(shares).error();
-  for (const Share& share : shares.value()) {
-    auto& made = cuts.emplace_back(LlmCut{share.llm, {}}).cut;
-    if (share.samples.empty()) continue;
-    auto plan = cut(batch, work, share, way);
-    if (!plan.ok()) return std::move(plan).error();
-    note_cut(batch.samples, work, share.samples, plan.value(), options_.microbatches,
-             prediction.work[pipeline.index()], prediction);
-    made = parts_of(plan.value(), share.samples, batch.samples, splits_parts_);
-  }
-  return Done{};
 }
 
 Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
