@@ -28,6 +28,8 @@ class IntervalRoute {
       : interval_(interval), rows_(rows), messages_(messages) {}
 
   void direct(const RankGroup& from, const RankGroup& to) {
+    if (from.ranks.size() == 1 && to.ranks.size() == 1)  // Most are so, and there are very many.
+      return add(0, from.ranks.front(), to.ranks.front(), {0, rows_});
     for (std::int32_t d = 0; d < to.grid.cp; ++d)
       for (std::int32_t s = 0; s < from.grid.cp; ++s) {
         const RowCut both =
@@ -121,6 +123,7 @@ std::vector<RankMessage> route_messages(Route route, std::span<const RankGroup> 
                                         std::span<const RankGroup> destinations,
                                         std::span<const RowInterval> intervals, DeviceSlot hub) {
   std::vector<RankMessage> messages;
+  messages.reserve(intervals.size());
   for (std::size_t i = 0; i < intervals.size(); ++i) {
     const RankGroup& from = sources[at(intervals[i].source)];
     const RankGroup& to = destinations[at(intervals[i].destination)];
