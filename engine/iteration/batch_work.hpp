@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/cost/cost_model.hpp"
 #include "scheduler/cost/sample_costs.hpp"
+#include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 
 namespace troupe::engine {
@@ -37,6 +39,7 @@ struct BatchWork {
   std::vector<PhaseWork> phases;             ///< Per module group, as the profile says.
   std::vector<SamplePiece> pieces = {};      ///< That parts may name behind the samples.
   NodeTimes times = {};                      ///< Nodes that are slow: in `phases`, not in `costs`.
+  std::shared_ptr<const scheduler::RowFlow> flow = {};  ///< Of samples and pieces.
 };
 
 /// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of

@@ -100,6 +100,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.pieces = std::move(pieces);
   work.times = times_to_plan();
   const SampleUnits units(batch.samples, work.pieces);
+  work.flow = std::make_shared<const scheduler::RowFlow>(plan_.model, units.shapes());
   auto sums = batch.sums;
   if (costs_ && (!sums || !work.pieces.empty()))
     sums = std::make_shared<scheduler::SampleSums>(costs_->model, units.shapes());
@@ -152,6 +153,7 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
       }))
     input.pieces = work.pieces;
   input.microbatches = std::move(microbatches);
+  input.flow = work.flow;
   input.schedule = options_.schedule;
   input.offload_encoders = options_.offload_encoders;
   input.max_in_flight = in_flight_bounds();

@@ -265,7 +265,9 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput in
   for (const auto& sample : iteration.samples) iteration.trained_tokens += sample.trained_tokens;
 
   const SampleUnits units(iteration.samples, iteration.pieces);
-  const RowFlow flow(plan.model, units.shapes());
+  const auto known = input.flow ? std::move(input.flow)
+                                : std::make_shared<const RowFlow>(plan.model, units.shapes());
+  const RowFlow& flow = *known;
   iteration.messages = plan_messages(plan, flow, iteration.microbatches, units);
   iteration.boundaries = choose_routes(plan, iteration.messages, input.routes);
   auto deliveries = plan_deliveries(plan, flow, iteration.microbatches, units);

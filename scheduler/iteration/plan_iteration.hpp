@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/message_routes.hpp"
+#include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 
 namespace troupe::scheduler {
@@ -46,6 +48,8 @@ struct IterationInput {
   std::vector<SamplePiece> pieces = {};  ///< As `IterationPlan::pieces`; some may be in no part.
   bool offload_encoders = false;         ///< What encoders keep is in host memory meanwhile.
   RouteRules routes = {};                ///< Of rows between module groups.
+  /// Of these samples, and pieces behind them, for who plans them several times; null: made here.
+  std::shared_ptr<const RowFlow> flow = {};
 };
 
 /// Plans the iteration.

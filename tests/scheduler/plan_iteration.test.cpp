@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <tuple>
@@ -360,6 +361,20 @@ TEST_CASE("wrong input to the planner is refused with the fix", "[scheduler][err
   input = sound;
   input.schedule = "1f1c";
   refused(input, "no schedule is called '1f1c'");
+}
+
+TEST_CASE("an iteration is the same with facts of its rows that were known before",
+          "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    auto made = testing::random_case(seed);
+    const SampleUnits units(made.input.samples, made.input.pieces);
+    const auto plain = plan_iteration(made.plan, made.input);
+    made.input.flow = std::make_shared<const RowFlow>(made.plan.model, units.shapes());
+    const auto known = plan_iteration(made.plan, made.input);
+    REQUIRE(plain.ok() == known.ok());
+    if (plain.ok()) CHECK((plain.value() == known.value()));
+  }
 }
 
 TEST_CASE("bounds and predicted times reach the schedule", "[scheduler]") {
