@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "engine/iteration/exchange_count.hpp"
@@ -130,10 +131,16 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
   if (work.times.empty())  // Who is said to be slow may be so in what was learned, too.
     follow_speeds(plan_, *correction_, *shares, batch.samples.size(), work.phases);
-  for (std::size_t p = 0; p < batch.pipelines.size(); ++p)
-    for (const auto sample : batch.pipelines[p])
-      work.workloads[at(sample)] =
-          correction_->corrected(work.profile[at(sample)], PipelineId{p}, *shares, sample);
+  for (std::size_t p = 0; p < batch.pipelines.size(); ++p) {
+    std::map<std::size_t, balancer::Workload> known;  // Of samples that are alike one says all.
+    for (const auto sample : batch.pipelines[p]) {
+      const auto [weight, is_new] = known.try_emplace(samples.value().shape_of(at(sample)));
+      if (is_new)
+        weight->second =
+            correction_->corrected(work.profile[at(sample)], PipelineId{p}, *shares, sample);
+      work.workloads[at(sample)] = weight->second;
+    }
+  }
   return work;
 }
 

@@ -36,30 +36,31 @@ struct Sums {
 }  // namespace
 
 StageShares::StageShares(const ParallelPlan& plan, const scheduler::SampleCosts& costs,
-                         std::span<const SampleShape> samples) {
+                         std::span<const SampleShape> samples)
+    : costs_(costs) {
+  for (const ModuleSpec& module : plan.model.modules)
+    is_llm_.push_back(module.kind == ModuleKind::llm);
   const scheduler::RowFlow flow(plan.model, samples);
-  const auto modules = plan.model.modules.size();
-  for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
+  std::vector<std::size_t> sample_of(costs.shape_count());  // Of each shape one.
+  for (std::size_t s = 0; s < samples.size(); ++s) sample_of[costs.shape_of(s)] = s;
+  std::map<std::pair<std::vector<LayerRun>, Parallelism>, std::size_t> known;
+  for (const Stage& stage : plan.stages) {
+    const auto [kind, is_new] = known.try_emplace({stage.runs, stage.grid}, kinds_.size());
+    kind_of_.push_back(kind->second);
+    if (!is_new) continue;
+    Kind& made = kinds_.emplace_back();
     std::vector<std::vector<scheduler::AlikeLayers>> layers;
-    for (const LayerRun& run : plan.stages[stage].runs)
-      costs.add(run, plan.stages[stage].grid, layers.emplace_back());
-    runs_.push_back(layers.size());
-    auto& own = shares_.emplace_back();
-    for (std::size_t s = 0; s < samples.size(); ++s)
+    for (const LayerRun& run : stage.runs) {
+      made.modules.push_back(run.module);
+      costs.add(run, stage.grid, layers.emplace_back());
+    }
+    for (const std::size_t s : sample_of)
       for (std::size_t r = 0; r < layers.size(); ++r) {
-        const ModuleId module = plan.stages[stage].runs[r].module;
         const auto passes = costs.sample(layers[r], s);
-        own.push_back({{static_cast<std::int32_t>(stage * modules + module.index()),
-                        flow.hidden(module, static_cast<std::int32_t>(s))},
-                       passes.forward + passes.input_grad + passes.weight_grad,
-                       plan.model.at(module).kind == ModuleKind::llm});
+        made.brought.push_back({flow.hidden(made.modules[r], static_cast<std::int32_t>(s)),
+                                passes.forward + passes.input_grad + passes.weight_grad});
       }
   }
-}
-
-std::span<const StageShares::Share> StageShares::of(StageId stage, std::int32_t sample) const {
-  const auto runs = runs_[stage.index()];
-  return std::span(shares_[stage.index()]).subspan(static_cast<std::size_t>(sample) * runs, runs);
 }
 
 balancer::WorkShape StageShares::part_shape(StageId stage,

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <vector>
 
@@ -26,9 +27,11 @@
 
 namespace troupe::engine {
 
-/// What each unit of a batch (`SampleUnits::shapes`) brings to each stage. Copies what it needs.
+/// What each unit of a batch (`SampleUnits::shapes`) brings to each stage: kept once for stages
+/// that run the same layers on equal grids, and samples that are alike. Copies what it needs.
 class StageShares {
  public:
+  /// `costs`: of these samples.
   StageShares(const ParallelPlan& plan, const scheduler::SampleCosts& costs,
               std::span<const SampleShape> samples);
 
@@ -37,14 +40,37 @@ class StageShares {
     double predicted_ms = 0;  ///< Forward and backward, without constants of a launch.
     bool llm = false;         ///< Whether the run is one of the llm.
   };
-  /// Of one sample, one per run of the stage.
-  std::span<const Share> of(StageId stage, std::int32_t sample) const;
+  /// Of one sample, one per run of the stage. This outlives them.
+  auto of(StageId stage, std::int32_t sample) const {
+    const Kind& kind = kinds_[kind_of_[stage.index()]];
+    const std::size_t first =
+        costs_.shape_of(static_cast<std::size_t>(sample)) * kind.modules.size();
+    return std::views::iota(std::size_t{0}, kind.modules.size()) |
+           std::views::transform([this, &kind, stage, first](std::size_t run) {
+             const Brought& brought = kind.brought[first + run];
+             const std::size_t module = kind.modules[run].index();
+             return Share{
+                 {static_cast<std::int32_t>(stage.index() * is_llm_.size() + module), brought.rows},
+                 brought.ms,
+                 is_llm_[module]};
+           });
+  }
   /// What a part is filed under: the stage and the rows of its samples in the stage's modules.
   balancer::WorkShape part_shape(StageId stage, std::span<const std::int32_t> part) const;
 
  private:
-  std::vector<std::size_t> runs_;           // Per stage.
-  std::vector<std::vector<Share>> shares_;  // Per stage: sample by sample, run by run.
+  struct Brought {
+    TokenCount rows = 0;
+    double ms = 0;
+  };
+  struct Kind {
+    std::vector<ModuleId> modules;  ///< Per run.
+    std::vector<Brought> brought;   ///< Shape by shape of samples, run by run.
+  };
+  scheduler::SampleCosts costs_;
+  std::vector<bool> is_llm_;          // Per module.
+  std::vector<Kind> kinds_;           // Of stages.
+  std::vector<std::size_t> kind_of_;  // Per stage.
 };
 
 class CostCorrection {

@@ -7,6 +7,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "engine/iteration/microbatching.hpp"
+#include "runtime/vocabulary/module_rows.hpp"
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -123,6 +124,37 @@ CostCorrection learned(const SlowPicture& world) {
                      measured_events(world.plan, iteration, world.truth(samples).task_ms), 1e4);
   }
   return correction;
+}
+
+TEST_CASE("samples bring to each stage what its own runs take for them", "[engine]") {
+  HandLayout layout;  // Two pipelines alike, and one with all on a device.
+  layout.pipelines = {{{0, 0, {{"vision", {}}}}, {1, 0, {{"llm", {}}}}},
+                      {{2, 0, {{"vision", {}}}}, {3, 0, {{"llm", {}}}}},
+                      {{4, 0, {{"vision", {}}, {"llm", {}}}}}};
+  const auto plan =
+      scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {5, 1}).value();
+  const auto model = scheduler::testing::two_layer_costs(kLaunchMs, 0);
+  std::vector<SampleShape> samples;
+  for (const std::int32_t rows : {64, 128, 64, 0, 128, 64})
+    samples.push_back(two_layer_sample(rows, 100 + rows));
+  samples.back().llm_tokens = 500;
+  const auto costs = scheduler::SampleSums(model, samples).of(plan).value();
+  const StageShares shares(plan, costs, samples);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      auto run = plan.stages[s].runs.begin();
+      for (const auto& share : shares.of(StageId{s}, static_cast<std::int32_t>(i))) {
+        std::vector<scheduler::AlikeLayers> layers;
+        costs.add(*run, {}, layers);
+        const auto passes = costs.sample(layers, i);
+        CHECK(share.predicted_ms == passes.forward + passes.input_grad + passes.weight_grad);
+        CHECK(share.shape.module == static_cast<std::int32_t>(2 * s + run->module.index()));
+        CHECK(share.shape.tokens == hidden_rows(plan.model, run->module, samples[i]));
+        CHECK(share.llm == (run->module == plan.model.llm()));
+        ++run;
+      }
+      CHECK((run == plan.stages[s].runs.end()));
+    }
 }
 
 TEST_CASE("a sample weighs what its own shape was measured to take, and others keep their bits",
