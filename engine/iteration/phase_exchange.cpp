@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "balancer/loads/descending.hpp"
-#include "balancer/ranks/assign_shares.hpp"
 #include "engine/iteration/near_replicas.hpp"
 #include "engine/iteration/phase_nodes.hpp"
 #include "engine/iteration/phase_replicas.hpp"
+#include "engine/iteration/placed_shares.hpp"
 #include "runtime/vocabulary/index.hpp"
-#include "scheduler/iteration/rank_links.hpp"
 
 namespace troupe::engine {
 
@@ -33,9 +31,6 @@ constexpr double kWorthStaying = 1.01;
 
 // Changes that are looked at per round for it: a few milliseconds.
 constexpr std::int64_t kLooksMax = 200'000;
-
-// Beyond, placing shares would take longer than it may save: its cost grows with the cube.
-constexpr std::size_t kPlacedReplicas = 32;
 
 std::vector<double> speeds_of(const PhaseWork& work) {
   std::vector<double> speeds;
@@ -83,6 +78,7 @@ class Spreader {
         cuts_(cuts),
         work_(work),
         rules_(rules),
+        placed_(plan, group, cuts, work),
         loads_(speeds_of(work)),
         lists_(work.shares.size()),
         slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
@@ -93,20 +89,11 @@ class Spreader {
     }
     nodes_ = nodes.size();
     near_.resize(nodes_);
-    const auto replicas = replicas_of(plan, group);
-    for (const ReplicaId replica : replicas) {
+    for (const ReplicaId replica : replicas_of(plan, group)) {
       if (const auto found = nodes.find(made_on(plan, replica)); found != nodes.end())
         near_[found->second].push_back(begun_on_.size());
       begun_on_.push_back(begun_on(plan, replica));
     }
-    if (replicas.size() <= kPlacedReplicas)
-      for (const LlmCut& own : cuts_) {
-        auto& shares = way_.emplace_back();
-        for (const ReplicaId replica : replicas)
-          shares.push_back(
-              way_of(scheduler::link_class(plan, plan.at(plan.at(replica).stages.back()),
-                                           plan.at(wanted_by(plan, group, own.llm)))));
-      }
     llm_microbatch_.resize(work.samples.size());
     for (const LlmCut& own : cuts_)
       for (std::size_t m = 0; m < own.cut.llm.size(); ++m)
@@ -177,7 +164,8 @@ class Spreader {
       samples.push_back({round[place].work, home, bytes_away(round[place], home)});
     }
     const auto before = loads_;
-    auto chosen = nearer(round, order, deal(samples), before);
+    auto chosen = deal(samples);
+    place(round, order, samples, before, chosen);
     keep_rooms(round, order, before, chosen);
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
@@ -189,25 +177,6 @@ class Spreader {
     for (std::size_t place = 0; place < round.size(); ++place)
       shares[replica[place]].push_back(round[place]);
     return shares;
-  }
-
-  /// What a byte takes over a link, as a share of what it takes between nodes.
-  double way_of(scheduler::LinkClass link) const {
-    switch (link) {
-      case scheduler::LinkClass::device: return 0;
-      case scheduler::LinkClass::node: return work_.inside_node;
-      case scheduler::LinkClass::network: break;
-    }
-    return 1;
-  }
-
-  /// Bytes that go between nodes for a unit on a replica, or take as long inside one.
-  double far_bytes(const Placed& unit, std::size_t replica) const {
-    double bytes = way_[unit.cut][replica] * work_.rows_of(at(unit.sample)) * work_.bytes_per_row;
-    if (const auto apart = work_.apart.find(unit.sample); apart != work_.apart.end())
-      if (!std::ranges::binary_search(apart->second.seen_by, begun_on_[replica]))
-        bytes += apart->second.content;
-    return bytes;
   }
 
   /// Where a unit is best off, as an index into `near_`: with who wants its rows, or, where its
@@ -236,38 +205,22 @@ class Spreader {
                          : work_.apart.at(unit.sample).content;
   }
 
-  /// What is dealt by share, with replicas that take each other's shares where that brings fewer
-  /// `far_bytes`: node-wise placement, OrchMLLM 5.2.2, for their sum. `chosen`: where the
-  /// samples of `round` at the places `order` go; `before`: loads before the deal.
-  std::vector<std::size_t> nearer(const std::vector<Placed>& round,
-                                  const std::vector<std::size_t>& order,
-                                  std::vector<std::size_t> chosen, const Loads& before) {
-    const std::size_t count = lists_.size();
-    if (count < 2 || count > kPlacedReplicas) return chosen;
-    std::vector<double> shares(count), costs(count * count);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      const Placed& unit = round[order[i]];
-      shares[chosen[i]] += unit.work;
-      for (std::size_t r = 0; r < count; ++r) costs[chosen[i] * count + r] += far_bytes(unit, r);
-    }
-    const double end = last_end(loads_);
-    double dealt = 0;
-    for (std::size_t r = 0; r < count; ++r) dealt += costs[r * count + r];
-    if (dealt == 0) return chosen;
-    for (std::size_t s = 0; s < count; ++s)
-      for (std::size_t r = 0; r < count; ++r)
-        if (r != s && (before.load(r) + shares[s]) / before.speed(r) > end)
-          costs[s * count + r] = std::numeric_limits<double>::infinity();
-    const auto places = balancer::assign_shares(costs, count);
-    double placed = 0;
-    for (std::size_t s = 0; s < count; ++s) placed += costs[s * count + places[s]];
-    if (!(placed < dealt * (1 - kSumRounding))) return chosen;
+  /// Replicas take each other's shares where that brings rows nearer (placed_shares.hpp). `chosen`:
+  /// where `samples`, those of `round` at the places `order`, go; `before`: loads before the deal.
+  void place(const std::vector<Placed>& round, const std::vector<std::size_t>& order,
+             const std::vector<WantedSample>& samples, const Loads& before,
+             std::vector<std::size_t>& chosen) {
+    std::vector<DealtUnit> units;
+    units.reserve(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i)
+      units.push_back({chosen[i], round[order[i]].sample, round[order[i]].cut, samples[i]});
+    const auto places = placed_.place(units, near_, last_end(loads_), before);
+    if (!places) return;
     loads_ = before;
     for (std::size_t i = 0; i < order.size(); ++i) {
-      chosen[i] = places[chosen[i]];
-      loads_.add(chosen[i], round[order[i]].work);
+      chosen[i] = (*places)[chosen[i]];
+      loads_.add(chosen[i], samples[i].work);
     }
-    return chosen;
   }
 
   /// Where memory bounds what a replica gets of a round, others take what is too much.
@@ -359,6 +312,7 @@ class Spreader {
   std::span<const LlmCut> cuts_;
   const PhaseWork& work_;
   const SpreadRules rules_;
+  const PlacedShares placed_;
   Loads loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
   std::size_t slices_;                       ///< Microbatches that a share of a round becomes.
@@ -371,10 +325,7 @@ class Spreader {
   std::vector<std::vector<std::size_t>> near_;
   std::map<std::vector<NodeId>, std::size_t> homes_;
   std::vector<NodeId> begun_on_;  ///< Per replica.
-  /// Per cut and replica, where shares are placed: what a byte of rows takes, of what it takes
-  /// between nodes.
-  std::vector<std::vector<double>> way_;
-  Status fits_ = Done{};  ///< What no deal was found for.
+  Status fits_ = Done{};          ///< What no deal was found for.
 };
 
 }  // namespace

@@ -90,18 +90,17 @@ struct SpreadRules {
 /// the group samples stay there instead (near_replicas.hpp), as long as the last replica ends at
 /// most 1 % later for it; samples that few nodes see, where their content is, if their rows are
 /// fewer bytes. Then replicas take each other's shares of the round where bytes take less over
-/// links for it, as little as by any placement of these shares, and none ends later than the last
-/// (up to 32 replicas): a byte between nodes counts in full, one inside a node by
-/// `PhaseWork::inside_node`, on a device not at all. Where the group has fewer replicas than the
-/// llm, a replica's share of a round is as many microbatches as one of them feeds llm replicas,
-/// samples of the same llm replica side by side.
+/// links for it, and none ends later than the last (placed_shares.hpp): as little as by any
+/// placement of these shares, of more than 64 as little as a search finds. Where the group has
+/// fewer replicas than the llm, a replica's share of a round is as many microbatches as one of them
+/// feeds llm replicas, samples of the same llm replica side by side.
 ///
 /// Samples without work are kept out of the way: they go with the first part of one that has some.
 ///
 /// Bound: no replica gets more than an even share of each of its rounds and the largest unit, and
 /// 1 % of that where rows stay on their node. Ties: equal samples by number, equal replicas the
 /// lower one. Cost: O(samples x (log(samples) + log(replicas) x speeds that differ + replicas of
-/// the group on a node) + rounds x replicas^3).
+/// the group on a node) + rounds x (replicas^3, or a search of some milliseconds)).
 /// REQUIRES: a work for every unit of the cuts, a share for every replica.
 ///
 /// Where `room_shares` say how much room there is, what a replica gets of a round has room there
