@@ -109,13 +109,21 @@ void read_triples(Reader& in, balancer::NodeWiseProblem& problem) {
 
 Result<Json> solve_node_wise(const Json& input) {
   Reader in(input, "input");
-  in.only({"volume", "triples", "ranks", "ranks_per_node", "time_limit_ms"});
+  in.only({"volume", "triples", "ranks", "ranks_per_node", "node_ranks", "time_limit_ms"});
   balancer::NodeWiseProblem problem;
   if (in.has("volume") == in.has("triples"))
     in.fail("volume", "expected either `volume`, or `triples` with `ranks`");
   if (in.ok() && in.has("volume")) read_matrix(in, problem);
   if (in.ok() && in.has("triples")) read_triples(in, problem);
-  problem.ranks_per_node = static_cast<std::int32_t>(in.integer("ranks_per_node", 1, kIndexMax));
+  if (in.has("ranks_per_node") && in.has("node_ranks"))
+    in.fail("node_ranks", "expected either `ranks_per_node` or `node_ranks`");
+  if (in.has("node_ranks")) {
+    for (const auto ranks : in.integers("node_ranks", 1, kIndexMax))
+      problem.node_ranks.push_back(static_cast<std::int32_t>(ranks));
+    if (problem.node_ranks.empty()) in.fail("node_ranks", "expected a number for each node");
+  } else {
+    problem.ranks_per_node = static_cast<std::int32_t>(in.integer("ranks_per_node", 1, kIndexMax));
+  }
   const double time_limit_ms = in.number_or("time_limit_ms", 1000, kTimeMin, kTimeMax);
   if (!in.ok()) return in.error();
   const auto [found, elapsed_ms] =
@@ -194,7 +202,8 @@ std::vector<Problem> rank_problems() {
       {"node-wise", "places batches on ranks so that little leaves a node (OrchMLLM 5.2.2)",
        "volume: [[number >= 0 per batch] per origin rank], or\n"
        "triples: [[rank, batch, volume]...] with ranks: integer >= 1\n"
-       "ranks_per_node: integer >= 1\n"
+       "ranks_per_node: integer >= 1, or\n"
+       "node_ranks: [integer >= 1 per node], where nodes hold unlike numbers of ranks\n"
        "time_limit_ms: number > 0, default 1000, for the integer program",
        solve_node_wise},
       {"rearrange", "composes two rearrangements and inverts the result (OrchMLLM 6)",

@@ -9,6 +9,7 @@
 
 #include "balancer/ranks/node_wise_bound.hpp"
 #include "balancer/ranks/node_wise_placement.hpp"
+#include "balancer/ranks/rank_nodes.hpp"
 #include "balancer/ranks/volume_table.hpp"
 
 namespace troupe::balancer {
@@ -21,8 +22,31 @@ Status check_ranks(std::int64_t ranks, std::int64_t ranks_per_node) {
       Errc::invalid_argument, "there must be at least one rank and one rank per node", "ranks", {}};
 }
 
+// Nodes of unlike numbers of ranks.
+Status check_nodes(const NodeWiseProblem& problem) {
+  std::int64_t ranks = 0;
+  for (std::size_t node = 0; node < problem.node_ranks.size(); ++node) {
+    if (problem.node_ranks[node] < 1)
+      return Error{Errc::invalid_argument,
+                   "node " + std::to_string(node) + " must have at least one rank, not " +
+                       std::to_string(problem.node_ranks[node]),
+                   "node_ranks",
+                   {}};
+    ranks += problem.node_ranks[node];
+  }
+  if (ranks == problem.rank_count) return Done{};
+  return Error{Errc::invalid_argument,
+               "nodes have " + std::to_string(ranks) + " ranks together, but there are " +
+                   std::to_string(problem.rank_count),
+               "node_ranks",
+               {}};
+}
+
 Status check(const NodeWiseProblem& problem) {
-  if (auto fine = check_ranks(problem.rank_count, problem.ranks_per_node); !fine.ok()) return fine;
+  const bool alike = problem.node_ranks.empty();
+  if (auto fine = check_ranks(problem.rank_count, alike ? problem.ranks_per_node : 1); !fine.ok())
+    return fine;
+  if (auto fine = alike ? Status(Done{}) : check_nodes(problem); !fine.ok()) return fine;
   const auto in_range = [&](std::int32_t i) { return i >= 0 && i < problem.rank_count; };
   const auto wrong = [](std::size_t index, std::string message) {
     return Error{Errc::invalid_argument, std::move(message), "volume " + std::to_string(index), {}};
@@ -77,13 +101,13 @@ class Bound {
     }
   }
 
-  double run(std::size_t per_node) {
+  double run(const RankNodes& nodes) {
     std::vector<std::size_t> order(totals_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::sort(order.begin(), order.end(), [&](auto a, auto b) { return totals_[a] > totals_[b]; });
-    for (const auto rank : order) add_rank(rank, per_node);
-    for (std::size_t begin = 0; begin < totals_.size(); begin += per_node)
-      add_node(begin, std::min(totals_.size(), begin + per_node));
+    for (const auto rank : order) add_rank(rank, nodes.size(nodes.of(rank)));
+    for (std::size_t node = 0; node < nodes.count(); ++node)
+      add_node(nodes.begin(node), nodes.end(node));
     return bound_;
   }
 
@@ -139,29 +163,28 @@ class Bound {
   double bound_ = 0;
 };
 
-Placement placed(const VolumeTable& table, std::int32_t ranks_per_node,
-                 std::int64_t evaluations_max) {
-  Placement placement(table, ranks_per_node);
+Placement placed(const VolumeTable& table, const RankNodes& nodes, std::int64_t evaluations_max) {
+  Placement placement(table, nodes);
   placement.rescue_worst();
   placement.swap_while_better(evaluations_max);
   return placement;
 }
 
-std::vector<std::int32_t> nodes_of(std::span<const std::int32_t> rank_of_batch,
-                                   std::int32_t ranks_per_node) {
-  std::vector<std::int32_t> nodes;
-  nodes.reserve(rank_of_batch.size());
-  for (const auto rank : rank_of_batch) nodes.push_back(rank / ranks_per_node);
-  return nodes;
+std::vector<std::size_t> nodes_of(std::span<const std::int32_t> rank_of_batch,
+                                  const RankNodes& nodes) {
+  std::vector<std::size_t> found;
+  found.reserve(rank_of_batch.size());
+  for (const auto rank : rank_of_batch) found.push_back(nodes.of(static_cast<std::size_t>(rank)));
+  return found;
 }
 
 NodeWise judged(std::vector<std::int32_t> rank_of_batch, std::span<const double> off,
-                const VolumeTable& table, std::int32_t ranks_per_node) {
+                const VolumeTable& table, const RankNodes& nodes) {
   NodeWise result;
   result.rank_of_batch = std::move(rank_of_batch);
   result.inter_node_max = *std::max_element(off.begin(), off.end());
   result.inter_node_total = std::accumulate(off.begin(), off.end(), 0.0);
-  const double bound = Bound(table).run(static_cast<std::size_t>(ranks_per_node));
+  const double bound = Bound(table).run(nodes);
   result.lower_bound = std::min(certain(bound, table), result.inter_node_max);
   result.optimal = result.inter_node_max <= result.lower_bound * (1 + 1e-9);
   return result;
@@ -172,14 +195,12 @@ NodeWise judged(std::vector<std::int32_t> rank_of_batch, std::span<const double>
 std::vector<double> inter_node_volumes(const NodeWiseProblem& problem,
                                        std::span<const std::int32_t> rank_of_batch) {
   std::vector<double> off(static_cast<std::size_t>(problem.rank_count), 0);
-  std::vector<std::int32_t> node_of_rank(off.size());
-  for (std::size_t rank = 0; rank < off.size(); ++rank)
-    node_of_rank[rank] = static_cast<std::int32_t>(rank) / problem.ranks_per_node;
-  const auto node_of_batch = nodes_of(rank_of_batch, problem.ranks_per_node);
+  const RankNodes nodes(problem);
+  const auto node_of_batch = nodes_of(rank_of_batch, nodes);
   for (const auto& volume : problem.volumes) {
     const auto rank = static_cast<std::size_t>(volume.origin_rank);
     const auto batch = static_cast<std::size_t>(volume.batch);
-    off[rank] += node_of_batch[batch] == node_of_rank[rank] ? 0 : volume.volume;
+    off[rank] += node_of_batch[batch] == nodes.of(rank) ? 0 : volume.volume;
   }
   return off;
 }
@@ -203,9 +224,10 @@ NodeWiseProblem node_wise_problem(const Rearrangement& rearrangement, const Rank
 Result<NodeWise> assign_node_wise(const NodeWiseProblem& problem, std::int64_t evaluations_max) {
   if (auto fine = check(problem); !fine.ok()) return fine.error();
   const VolumeTable table(problem);
-  auto rank_of = placed(table, problem.ranks_per_node, evaluations_max).ranks_of_batches();
+  const RankNodes nodes(problem);
+  auto rank_of = placed(table, nodes, evaluations_max).ranks_of_batches();
   const auto off = inter_node_volumes(problem, rank_of);
-  return judged(std::move(rank_of), off, table, problem.ranks_per_node);
+  return judged(std::move(rank_of), off, table, nodes);
 }
 
 Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ranks_per_node,
@@ -213,32 +235,34 @@ Result<NodeWise> assign_node_wise(const PostBalanced& balanced, std::int32_t ran
   const auto& from = balanced.rearrangement;
   if (auto fine = check(balanced, ranks_per_node); !fine.ok()) return fine.error();
   const VolumeTable table(balanced);
-  const auto placement = placed(table, ranks_per_node, evaluations_max);
+  const RankNodes nodes(from.batch_count(), ranks_per_node);
+  const auto placement = placed(table, nodes, evaluations_max);
   auto rank_of = placement.ranks_of_batches();
   // Sums of integers: in whatever order they were added, they are the same.
-  if (table.exact()) return judged(std::move(rank_of), placement.sent(), table, ranks_per_node);
-  const auto node_of_batch = nodes_of(rank_of, ranks_per_node);
+  if (table.exact()) return judged(std::move(rank_of), placement.sent(), table, nodes);
+  const auto node_of_batch = nodes_of(rank_of, nodes);
   std::vector<double> off(rank_of.size(), 0);
   std::size_t position = 0;
   for (std::size_t batch = 0; batch < from.batch_count(); ++batch)
     for (const auto& item : from.batch(batch)) {
       const double volume = balanced.lengths[position++];
-      off[static_cast<std::size_t>(item.rank)] +=
-          node_of_batch[batch] == item.rank / ranks_per_node ? 0 : volume;
+      const auto rank = static_cast<std::size_t>(item.rank);
+      off[rank] += node_of_batch[batch] == nodes.of(rank) ? 0 : volume;
     }
-  return judged(std::move(rank_of), off, table, ranks_per_node);
+  return judged(std::move(rank_of), off, table, nodes);
 }
 
 Result<double> node_wise_lower_bound(const NodeWiseProblem& problem) {
   if (auto fine = check(problem); !fine.ok()) return fine.error();
   const VolumeTable table(problem);
-  return certain(node_wise_bound(table, problem.ranks_per_node), table);
+  return certain(node_wise_bound(table, RankNodes(problem)), table);
 }
 
 Result<double> node_wise_lower_bound(const PostBalanced& balanced, std::int32_t ranks_per_node) {
   if (auto fine = check(balanced, ranks_per_node); !fine.ok()) return fine.error();
   const VolumeTable table(balanced);
-  return certain(node_wise_bound(table, ranks_per_node), table);
+  const RankNodes nodes(balanced.rearrangement.batch_count(), ranks_per_node);
+  return certain(node_wise_bound(table, nodes), table);
 }
 
 }  // namespace troupe::balancer

@@ -22,11 +22,13 @@ struct BatchVolume {
   double volume = 0;  ///< Tokens or bytes; finite, >= 0.
 };
 
-/// As many batches as ranks; node k holds ranks [k c, (k + 1) c), the last one maybe fewer.
+/// As many batches as ranks. Ranks stand on nodes in order, any numbers of them on each: as many as
+/// `node_ranks` says, or, where that is empty, `ranks_per_node`, on the last one maybe fewer.
 struct NodeWiseProblem {
   std::int32_t rank_count = 0;      ///< >= 1.
   std::int32_t ranks_per_node = 1;  ///< c, >= 1.
   std::vector<BatchVolume> volumes;
+  std::vector<std::int32_t> node_ranks = {};  ///< Per node, >= 1; together as many as there are.
 };
 
 struct NodeWise {
@@ -43,13 +45,14 @@ struct NodeWise {
 /// node share its batches by what each sends.
 ///
 /// The maximum couples all batches, so this is no assignment problem; no bound, but
-/// `lower_bound` says how far it is at most: for each rank the best c batches it could keep, and
-/// for each node the best c for all its ranks together.
+/// `lower_bound` says how far it is at most: for each rank the best batches it could keep, as many
+/// as its node has ranks, and for each node the best of as many for all its ranks together.
 /// Ties: lower rank, then lower batch. Cost: O(volumes + ranks x volumes per rank);
 /// `evaluations_max` bounds the swaps.
 ///
 /// Errors:
-/// - invalid_argument: no ranks or ranks per node, an index out of range, a bad volume.
+/// - invalid_argument: no ranks or ranks per node, nodes that hold another number of ranks in all,
+///   an index out of range, a bad volume.
 Result<NodeWise> assign_node_wise(const NodeWiseProblem& problem,
                                   std::int64_t evaluations_max = 20'000);
 

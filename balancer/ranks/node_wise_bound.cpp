@@ -106,12 +106,11 @@ constexpr double kReach = 0.02;  // What more rounds add at most in all that was
 
 }  // namespace
 
-double node_wise_bound(const VolumeTable& table, std::int32_t ranks_per_node, std::int32_t rounds) {
-  const auto per_node = static_cast<std::size_t>(ranks_per_node);
+double node_wise_bound(const VolumeTable& table, const RankNodes& nodes, std::int32_t rounds) {
   std::vector<std::size_t> column_of(table.rank_count(), NodeDual::kNone);
   double bound = 0;
-  for (std::size_t begin = 0; begin < table.rank_count(); begin += per_node) {
-    NodeDual node(table, begin, std::min(table.rank_count(), begin + per_node), column_of);
+  for (std::size_t n = 0; n < nodes.count(); ++n) {
+    NodeDual node(table, nodes.begin(n), nodes.end(n), column_of);
     node.try_single_ranks();
     node.run(std::min(rounds, kFirstRounds));
     if (node.best() >= (1 - kReach) * bound) node.run(rounds - kFirstRounds);

@@ -7,13 +7,14 @@
 
 #include <cstdint>
 
+#include "balancer/ranks/rank_nodes.hpp"
 #include "balancer/ranks/volume_table.hpp"
 
 namespace troupe::balancer {
 
-/// The largest over nodes of the Lagrangian dual of that node's own problem: which c batches it
-/// takes so that its worst rank sends least, were all batches free for it. With weights w on its
-/// ranks that add up to 1, no choice sends less than
+/// The largest over nodes of the Lagrangian dual of that node's own problem: which batches it
+/// takes, as many as it has ranks, so that its worst rank sends least, were all batches free for
+/// it. With weights w on its c ranks that add up to 1, no choice sends less than
 ///   sum_r w_r total_r - sum of the c largest over batches of sum_r w_r volume(r, batch).
 /// Any weights give a valid bound; those of one rank alone give what it must send, equal ones the
 /// node's average. They are improved in `rounds` steps of multiplicative weights, and in few where
@@ -21,7 +22,6 @@ namespace troupe::balancer {
 /// 32 ranks and 0.3 % at 128, which also forbids two nodes the same batch.
 ///
 /// Cost: O(rounds x volumes), 0.1 s for 2,560 ranks with 80 items each.
-double node_wise_bound(const VolumeTable& table, std::int32_t ranks_per_node,
-                       std::int32_t rounds = 200);
+double node_wise_bound(const VolumeTable& table, const RankNodes& nodes, std::int32_t rounds = 200);
 
 }  // namespace troupe::balancer

@@ -7,6 +7,7 @@
 
 #include "balancer/loads/cbc_solver.hpp"
 #include "balancer/ranks/node_wise.hpp"
+#include "balancer/ranks/rank_nodes.hpp"
 
 namespace troupe::balancer {
 
@@ -17,8 +18,9 @@ class NodeProgram {
  public:
   explicit NodeProgram(const NodeWiseProblem& problem)
       : problem_(problem),
+        rank_nodes_(problem),
         ranks_(problem.rank_count),
-        nodes_((problem.rank_count + problem.ranks_per_node - 1) / problem.ranks_per_node) {}
+        nodes_(static_cast<std::int32_t>(rank_nodes_.count())) {}
 
   std::int64_t binaries() const { return std::int64_t{ranks_} * nodes_; }
 
@@ -35,7 +37,8 @@ class NodeProgram {
     for (std::int32_t k = 0; k < nodes_; ++k) {
       std::vector<LinearProgram::Term> room;
       for (std::int32_t b = 0; b < ranks_; ++b) room.push_back({column(b, k), 1});
-      program.add_row(std::move(room), Sense::equal, capacity(k));
+      const auto ranks = static_cast<double>(rank_nodes_.size(static_cast<std::size_t>(k)));
+      program.add_row(std::move(room), Sense::equal, ranks);
     }
     add_rank_rows(program, scale);
     return program;
@@ -45,16 +48,16 @@ class NodeProgram {
     std::vector<double> values(1 + static_cast<std::size_t>(binaries()), 0);
     values[0] = 1;
     for (std::int32_t b = 0; b < ranks_; ++b) {
-      const auto node = rank_of_batch[static_cast<std::size_t>(b)] / problem_.ranks_per_node;
-      values[static_cast<std::size_t>(column(b, node))] = 1;
+      const auto rank = rank_of_batch[static_cast<std::size_t>(b)];
+      values[static_cast<std::size_t>(column(b, node_of(rank)))] = 1;
     }
     return values;
   }
 
   std::vector<std::int32_t> read(const std::vector<double>& values) const {
     std::vector<std::int32_t> next(static_cast<std::size_t>(nodes_));
-    for (std::int32_t k = 0; k < nodes_; ++k)
-      next[static_cast<std::size_t>(k)] = k * problem_.ranks_per_node;
+    for (std::size_t k = 0; k < next.size(); ++k)
+      next[k] = static_cast<std::int32_t>(rank_nodes_.begin(k));
     std::vector<std::int32_t> rank_of(static_cast<std::size_t>(ranks_), 0);
     for (std::int32_t b = 0; b < ranks_; ++b)
       for (std::int32_t k = 0; k < nodes_; ++k)
@@ -67,8 +70,8 @@ class NodeProgram {
   std::int32_t column(std::int32_t batch, std::int32_t node) const {
     return 1 + batch * nodes_ + node;
   }
-  std::int32_t capacity(std::int32_t node) const {
-    return std::min(ranks_, (node + 1) * problem_.ranks_per_node) - node * problem_.ranks_per_node;
+  std::int32_t node_of(std::int32_t rank) const {
+    return static_cast<std::int32_t>(rank_nodes_.of(static_cast<std::size_t>(rank)));
   }
 
   // What a rank sends in all, less what stays on its node, is at most the maximum.
@@ -81,13 +84,14 @@ class NodeProgram {
       double total = 0;
       for (const auto& [batch, volume] : rows[static_cast<std::size_t>(rank)]) {
         total += volume;
-        stays.push_back({column(batch, rank / problem_.ranks_per_node), -volume});
+        stays.push_back({column(batch, node_of(rank)), -volume});
       }
       program.add_row(std::move(stays), LinearProgram::Sense::at_most, -total);
     }
   }
 
   const NodeWiseProblem& problem_;
+  RankNodes rank_nodes_;
   std::int32_t ranks_;
   std::int32_t nodes_;
 };

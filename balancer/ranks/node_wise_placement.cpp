@@ -8,13 +8,13 @@
 
 namespace troupe::balancer {
 
-Placement::Placement(const VolumeTable& table, std::int32_t ranks_per_node)
+Placement::Placement(const VolumeTable& table, const RankNodes& nodes)
     : table_(table),
+      nodes_(nodes),
       ranks_(table.rank_count()),
-      per_node_(static_cast<std::size_t>(ranks_per_node)),
       off_(ranks_, 0),
       node_of_(ranks_, kFree),
-      batches_((ranks_ + per_node_ - 1) / per_node_),
+      batches_(nodes.count()),
       related_(batches_.size(), 0) {
   for (std::size_t rank = 0; rank < ranks_; ++rank)
     for (const auto& entry : table_.of_rank(rank)) off_[rank] += entry.volume;
@@ -22,8 +22,8 @@ Placement::Placement(const VolumeTable& table, std::int32_t ranks_per_node)
 
 template <class Visit>
 void Placement::on_node(std::size_t batch, std::size_t node, Visit visit) const {
-  const auto begin = node * per_node_;
-  const auto width = capacity(node);
+  const auto begin = nodes_.begin(node);
+  const auto width = nodes_.size(node);
   for (const auto& entry : table_.of_batch(batch)) {
     const auto rank = static_cast<std::size_t>(entry.other);
     if (rank - begin < width) visit(rank, static_cast<double>(entry.volume));
@@ -51,7 +51,7 @@ void Placement::rescue_worst() {
       ++settled;
       continue;
     }
-    const auto node = rank / per_node_;
+    const auto node = nodes_.of(rank);
     place(batch, node, [&](std::size_t r) {
       if (!std::isinf(worst.key(r))) worst.set(r, -off_[r]);
     });
@@ -75,10 +75,6 @@ std::vector<std::int32_t> Placement::ranks_of_batches() const {
   return rank_of;
 }
 
-std::size_t Placement::node_end(std::size_t node) const {
-  return std::min(ranks_, (node + 1) * per_node_);
-}
-
 double Placement::volume_of(std::size_t batch, std::size_t rank) const {
   double sum = 0;
   for (const auto& entry : table_.of_batch(batch))
@@ -87,8 +83,7 @@ double Placement::volume_of(std::size_t batch, std::size_t rank) const {
 }
 
 std::size_t Placement::best_free_batch(std::size_t rank) const {
-  const auto node = rank / per_node_;
-  if (batches_[node].size() == capacity(node)) return kNone;
+  if (is_full(nodes_.of(rank))) return kNone;
   std::size_t best = kNone;
   float largest = 0;
   for (const auto& entry : table_.of_rank(rank)) {  // Ascending, so that ties stay with the lower.
@@ -105,19 +100,19 @@ std::size_t Placement::most_related_node(std::size_t batch) {
   std::size_t best = kNone;
   const auto row = table_.of_batch(batch);
   const auto node_of_rank = [&](const VolumeTable::Entry& volume) {
-    return static_cast<std::size_t>(volume.other) / per_node_;
+    return nodes_.of(static_cast<std::size_t>(volume.other));
   };
   for (const auto& volume : row)
     related_[node_of_rank(volume)] += static_cast<double>(volume.volume);
   for (const auto& volume : row) {
     const auto node = node_of_rank(volume);
-    if (batches_[node].size() == capacity(node)) continue;
+    if (is_full(node)) continue;
     if (best == kNone || related_[node] > related_[best] ||
         (related_[node] == related_[best] && node < best))
       best = node;
   }
   for (const auto& volume : row) related_[node_of_rank(volume)] = 0;
-  while (best == kNone && batches_[first_free_].size() == capacity(first_free_)) ++first_free_;
+  while (best == kNone && is_full(first_free_)) ++first_free_;
   return best == kNone ? first_free_ : best;
 }
 
@@ -155,7 +150,7 @@ bool Placement::stays_below(double limit, std::size_t gone, std::size_t come,
 
 // Brings some batch of the worst rank onto its node in exchange for one there.
 bool Placement::relieve(std::size_t worst, std::int64_t& evaluations_left) {
-  const auto node = worst / per_node_;
+  const auto node = nodes_.of(worst);
   const double limit = off_[worst] * (1 - 1e-12);
   for (const auto& entry : table_.of_rank(worst)) {
     const auto wanted = static_cast<std::size_t>(entry.other);
@@ -173,26 +168,27 @@ bool Placement::relieve(std::size_t worst, std::int64_t& evaluations_left) {
 }
 
 void Placement::share(std::size_t node, std::vector<std::int32_t>& rank_of) const {
-  std::vector<bool> taken(capacity(node), false);
+  const std::size_t first = nodes_.begin(node);
+  std::vector<bool> taken(nodes_.size(node), false);
   for (const auto batch : batches_[node]) {
     std::size_t best = kNone;
     double largest = 0;
     on_node(batch, node, [&](std::size_t rank, double volume) {
-      const auto slot = rank - node * per_node_;
+      const auto slot = rank - first;
       if (taken[slot] || volume <= largest) return;
       best = slot;
       largest = volume;
     });
     if (best == kNone) continue;
     taken[best] = true;
-    rank_of[batch] = static_cast<std::int32_t>(node * per_node_ + best);
+    rank_of[batch] = static_cast<std::int32_t>(first + best);
   }
   std::size_t slot = 0;
   for (const auto batch : batches_[node]) {
     if (rank_of[batch] >= 0) continue;
     while (taken[slot]) ++slot;
     taken[slot] = true;
-    rank_of[batch] = static_cast<std::int32_t>(node * per_node_ + slot);
+    rank_of[batch] = static_cast<std::int32_t>(first + slot);
   }
 }
 

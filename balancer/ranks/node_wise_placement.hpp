@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "balancer/ranks/rank_nodes.hpp"
 #include "balancer/ranks/volume_table.hpp"
 
 namespace troupe::balancer {
 
 class Placement {
  public:
-  /// Starts with no batch placed, so that everything leaves its node. Keeps `table`.
-  Placement(const VolumeTable& table, std::int32_t ranks_per_node);
+  /// Starts with no batch placed, so that everything leaves its node. Keeps both, by reference.
+  Placement(const VolumeTable& table, const RankNodes& nodes);
 
   /// While some rank's node has room and a batch it wants is free: the worst such rank takes it.
   /// The rest goes where most of it comes from.
@@ -32,8 +33,7 @@ class Placement {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   static constexpr std::uint32_t kFree = UINT32_MAX;
 
-  std::size_t node_end(std::size_t node) const;
-  std::size_t capacity(std::size_t node) const { return node_end(node) - node * per_node_; }
+  bool is_full(std::size_t node) const { return batches_[node].size() == nodes_.size(node); }
   /// Calls visit(rank, volume) for the volumes of a batch that come from a node's ranks.
   template <class Visit>
   void on_node(std::size_t batch, std::size_t node, Visit visit) const;
@@ -51,8 +51,8 @@ class Placement {
   void share(std::size_t node, std::vector<std::int32_t>& rank_of) const;
 
   const VolumeTable& table_;
+  const RankNodes& nodes_;
   std::size_t ranks_;
-  std::size_t per_node_;
   std::vector<double> off_;                        // Per rank: volume that leaves its node.
   std::vector<std::uint32_t> node_of_;             // Per batch.
   std::vector<std::vector<std::size_t>> batches_;  // Per node.

@@ -135,6 +135,12 @@ TEST_CASE("bad problems are refused", "[balancer][errors]") {
   CHECK_FALSE(assign_node_wise({2, 1, {{0, 0, NAN}}}).ok());
   CHECK_FALSE(assign_node_wise({2, 1, {{0, 0, -1}}}).ok());
   CHECK_FALSE(assign_node_wise_ilp({2, 1, {}}, 0).ok());
+  for (const std::vector<std::int32_t>& nodes :
+       {std::vector{1}, std::vector{2, 1}, std::vector{2, 0}, std::vector{3, -1}}) {
+    const auto unlike = assign_node_wise(NodeWiseProblem{2, 1, {}, nodes});
+    REQUIRE_FALSE(unlike.ok());
+    CHECK(unlike.error().where == "node_ranks");
+  }
 }
 
 TEST_CASE("every placement is a permutation and its bound holds", "[balancer][property]") {
@@ -150,6 +156,89 @@ TEST_CASE("every placement is a permutation and its bound holds", "[balancer][pr
   CHECK(found.lower_bound <= best + 1e-9);
   CHECK(best <= found.inter_node_max);
   if (found.optimal) CHECK(found.inter_node_max == Catch::Approx(best));
+}
+
+/// The same on nodes of one to three ranks.
+NodeWiseProblem on_unlike_nodes(Random& random, std::int32_t ranks) {
+  auto problem = random_problem(random, ranks, 1);
+  for (std::int32_t left = ranks; left > 0; left -= problem.node_ranks.back())
+    problem.node_ranks.push_back(std::min(left, static_cast<std::int32_t>(1 + random.below(3))));
+  return problem;
+}
+
+/// What the worst rank sends off its node, entry by entry, by the best of all permutations.
+double optimum_on_unlike_nodes(const NodeWiseProblem& problem) {
+  std::vector<std::size_t> node_of;
+  for (std::size_t node = 0; node < problem.node_ranks.size(); ++node)
+    node_of.insert(node_of.end(), static_cast<std::size_t>(problem.node_ranks[node]), node);
+  std::vector<std::size_t> rank_of(node_of.size());
+  std::iota(rank_of.begin(), rank_of.end(), std::size_t{0});
+  double best = HUGE_VAL;
+  do {
+    std::vector<double> sent(node_of.size(), 0);
+    for (const auto& volume : problem.volumes) {
+      const auto from = static_cast<std::size_t>(volume.origin_rank);
+      if (node_of[from] != node_of[rank_of[static_cast<std::size_t>(volume.batch)]])
+        sent[from] += volume.volume;
+    }
+    best = std::min(best, *std::max_element(sent.begin(), sent.end()));
+  } while (std::next_permutation(rank_of.begin(), rank_of.end()));
+  return best;
+}
+
+TEST_CASE("a node takes as many batches as it has ranks", "[balancer]") {
+  // Rank 0 alone, ranks 1 and 2 together: their node keeps both batches that rank 1 fills. Were all
+  // nodes of one rank, 4 would leave it.
+  NodeWiseProblem problem{3, 1, {{0, 2, 5}, {1, 0, 6}, {1, 1, 4}}, {1, 2}};
+  const auto found = assign_node_wise(problem).value();
+  CHECK(found.rank_of_batch == std::vector<std::int32_t>{1, 2, 0});
+  CHECK(found.inter_node_max == 0);
+  CHECK(found.optimal);
+  // Rank 0 and 1 together, 2 alone: of rank 2's 4 and 3 one must leave.
+  problem = {3, 1, {{2, 0, 4}, {2, 1, 3}}, {2, 1}};
+  CHECK(assign_node_wise(problem).value().inter_node_max == 3);
+  CHECK(assign_node_wise(problem).value().lower_bound == 3);
+  CHECK(node_wise_lower_bound(problem).value() == Catch::Approx(3));
+}
+
+TEST_CASE("as many ranks on each node are the same, however that is said", "[balancer][property]") {
+  Random random(GENERATE(range(0u, 40u)));
+  auto problem = random_problem(random, 7, 3);
+  const auto counted = assign_node_wise(problem).value();
+  const double bound = node_wise_lower_bound(problem).value();
+  problem.ranks_per_node = 1;
+  problem.node_ranks = {3, 3, 1};
+  const auto listed = assign_node_wise(problem).value();
+  CHECK(listed.rank_of_batch == counted.rank_of_batch);
+  CHECK(listed.inter_node_max == counted.inter_node_max);
+  CHECK(listed.lower_bound == counted.lower_bound);
+  CHECK(node_wise_lower_bound(problem).value() == bound);
+}
+
+TEST_CASE("on nodes of unlike sizes too placements are permutations, and their bounds hold",
+          "[balancer][property]") {
+  const auto seed = GENERATE(range(0u, 300u));
+  Random random(seed);
+  const auto problem = on_unlike_nodes(random, static_cast<std::int32_t>(1 + random.below(6)));
+  const auto found = assign_node_wise(problem).value();
+  const double best = optimum_on_unlike_nodes(problem);
+  CAPTURE(seed);
+  REQUIRE(is_permutation(found.rank_of_batch));
+  CHECK(found.inter_node_max == largest_sent(problem, found.rank_of_batch));
+  CHECK(found.lower_bound <= best + 1e-9);
+  CHECK(best <= found.inter_node_max);
+  CHECK(node_wise_lower_bound(problem).value() <= best + 1e-9);
+  if (found.optimal) CHECK(found.inter_node_max == Catch::Approx(best));
+}
+
+TEST_CASE("the integer program reaches the optimum on nodes of unlike sizes",
+          "[balancer][property]") {
+  Random random(GENERATE(range(0u, 25u)));
+  const auto problem = on_unlike_nodes(random, 6);
+  const auto found = assign_node_wise_ilp(problem, 20'000).value();
+  REQUIRE(is_permutation(found.rank_of_batch));
+  CHECK(found.inter_node_max == Catch::Approx(optimum_on_unlike_nodes(problem)).margin(1e-6));
+  CHECK(found.optimal);
 }
 
 TEST_CASE("the integer program reaches the optimum", "[balancer][property]") {

@@ -125,6 +125,11 @@ TEST_CASE("node-wise reads a matrix or triples", "[solve]") {
   const auto triples = answer(
       "node-wise", R"({"triples": [[0, 1, 7], [1, 0, 5]], "ranks": 2, "ranks_per_node": 1})");
   CHECK(triples["rank_of_batch"] == matrix["rank_of_batch"]);
+  // Ranks 1 and 2 share a node, which keeps both batches that rank 1 fills.
+  const auto unlike = answer("node-wise", R"({"triples": [[0, 2, 5], [1, 0, 6], [1, 1, 4]],
+      "ranks": 3, "node_ranks": [1, 2]})");
+  CHECK(unlike["rank_of_batch"] == Json::parse("[1,2,0]"));
+  CHECK(unlike["inter_node_max"] == 0.0);
 }
 
 TEST_CASE("token-blocks gives the published owners", "[solve]") {
@@ -218,6 +223,11 @@ TEST_CASE("errors name the field that is wrong", "[solve][errors]") {
       refusal("node-wise", R"({"triples": [[0, 5, 1]], "ranks": 2, "ranks_per_node": 1})").where ==
       "input.triples[0]");
   CHECK(refusal("node-wise", R"({"ranks_per_node": 1})").where == "input.volume");
+  CHECK(
+      refusal("node-wise", R"({"volume": [[1]], "ranks_per_node": 1, "node_ranks": [1]})").where ==
+      "input.node_ranks");
+  CHECK(refusal("node-wise", R"({"volume": [[1]], "node_ranks": [2]})").where == "node_ranks");
+  CHECK(refusal("node-wise", R"({"volume": [[1]], "node_ranks": []})").where == "input.node_ranks");
   CHECK(refusal("token-blocks", R"({"samples": [{"tokens": 4, "spans": [[1]]}], "devices": 1})")
             .where == "input.samples[0].spans");
   CHECK(refusal("token-blocks", R"({"samples": [{"tokens": 4, "spans": [[3, 9]]}], "devices": 1})")

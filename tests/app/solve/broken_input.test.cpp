@@ -14,8 +14,8 @@ namespace troupe::app {
 namespace {
 
 /// A sound input of each problem with as many of its fields as one input can have.
-const std::map<std::string, std::string>& examples() {
-  static const std::map<std::string, std::string> inputs{
+const std::multimap<std::string, std::string>& examples() {
+  static const std::multimap<std::string, std::string> inputs{
       {"partition", R"({"costs": [2, 4, 6, 8, 10, 12], "stages": 3})"},
       {"module-partition", R"({"modules": [
          {"name": "vision", "freeze": true, "next": ["projector"],
@@ -76,6 +76,8 @@ const std::map<std::string, std::string>& examples() {
       {"post-balance", R"({"lengths": [[8, 1], [8, 1]], "algorithm": "quadratic", "padding": false,
          "attention": "flash", "alpha": 1, "beta": 0.5, "tolerance": 2, "max_load": 1000})"},
       {"node-wise", R"({"triples": [[0, 1, 7], [1, 0, 5]], "ranks": 2, "ranks_per_node": 1,
+         "time_limit_ms": 50})"},
+      {"node-wise", R"({"triples": [[0, 2, 7], [1, 0, 5]], "ranks": 3, "node_ranks": [1, 2],
          "time_limit_ms": 50})"},
       {"token-blocks", R"({"samples": [{"tokens": 684, "spans": [[3, 9]]}], "block": 128,
          "tile": 32, "devices": 4, "method": "lpt"})"},
