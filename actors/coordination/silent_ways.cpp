@@ -30,16 +30,23 @@ std::vector<SilentWay> silent_ways(const ParallelPlan& plan, const IterationPlan
     if (wait.step == iteration.step && wait.epoch_number == iteration.epoch_number)
       by_device[wait.device] = &wait;
   const auto node_of = [&](DeviceId device) { return plan.devices[device.index()].node; };
-  std::map<std::pair<NodeId, NodeId>, SilentWay> longest;
+  std::vector<SilentWay> ways;
   for (const auto& [device, wait] : by_device)
     for (const engine::AwaitedMessage& message : wait->awaited) {
       const auto sender = by_device.find(message.from);
       if (sender == by_device.end() || !is_sent(iteration, message, *sender->second)) continue;
-      const SilentWay way{node_of(message.from), node_of(device),
-                          std::min(wait->seconds, sender->second->seconds)};
-      SilentWay& known = longest[std::minmax(way.from, way.to)];
-      if (way.from != way.to && way.seconds > known.seconds) known = way;
+      ways.push_back({node_of(message.from), node_of(device),
+                      std::min(wait->seconds, sender->second->seconds)});
     }
+  return due_ways(ways, bound_s);
+}
+
+std::vector<SilentWay> due_ways(std::span<const SilentWay> known, double bound_s) {
+  std::map<std::pair<NodeId, NodeId>, SilentWay> longest;
+  for (const SilentWay& way : known) {
+    SilentWay& kept = longest[std::minmax(way.from, way.to)];
+    if (way.from != way.to && way.seconds > kept.seconds) kept = way;
+  }
   std::vector<SilentWay> ways;
   for (const auto& [ends, way] : longest)
     if (2 * way.seconds >= bound_s) ways.push_back(way);

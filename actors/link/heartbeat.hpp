@@ -53,6 +53,9 @@ class Silence {
   /// itself (stopped, or crowded out) has not yet read what its peers said meanwhile.
   bool pass(Time now, Duration limit);
 
+  /// So long, by that count, when it was last looked at.
+  Duration lasted() const { return silent_; }
+
  private:
   Time last_look_;
   Time last_heard_;

@@ -197,7 +197,8 @@ void apply(Self self, const Configuration& configuration) {
       !room.ok())
     return fail(self, room.error());
   state.transfer.emplace(*state.store, setup, configuration.moves, *state.resources->transport,
-                         configuration.epoch_number, configuration.checkpoint, make_wake(self));
+                         configuration.epoch_number, configuration.checkpoint, make_wake(self),
+                         [in_hand = state.in_hand](NodeId from) { in_hand->came(from); });
   fetch(self);
 }
 

@@ -51,7 +51,8 @@ void watch_work(Self self, Time now) {
 void watch_waits(Self self, Time now) {
   auto& state = self->state;
   const Duration interval = long_wait_interval(state.welcome->heartbeat_timeout_s);
-  if (auto told = state.long_waits.pass(now, interval, state.work))
+  auto silent = state.copies.pass(now, interval, state.work);
+  if (auto told = state.long_waits.pass(now, interval, state.work, std::move(silent)))
     self->send(state.supervisor, state.welcome->node, std::move(*told));
 }
 
@@ -200,6 +201,7 @@ void apply(Self self, const Configuration& configuration) {
   if (auto connected = connect_peers(self); !connected.ok())
     return self->send(state.supervisor, failed_atom::value, state.resources->node,
                       configuration.epoch_number, connected.error());
+  state.copies.begin(*state.resources->transport, configuration, state.resources->node);
   for (const DeviceSlot& device : configuration.plan.devices) {
     if (device.node != state.resources->node || state.executors.contains(device.local_index))
       continue;
@@ -225,6 +227,7 @@ void settle(Self self, EpochNumber epoch_number) {
   state.resources->epoch_number = epoch_number;
   state.plan = state.configuration.plan;
   state.arriving = state.configuration.arriving;
+  if (state.arriving.empty()) state.copies.end();
   if (working_devices(state) == 0) {
     state.resources->samples.drop_before(std::numeric_limits<std::int64_t>::max());
     state.resources->audience.listeners().rest();

@@ -15,6 +15,7 @@
 #include "actors/link/heartbeat.hpp"
 #include "actors/link/protocol.hpp"
 #include "actors/node/call_watch.hpp"
+#include "actors/node/copy_watch.hpp"
 #include "actors/node/executor_actor.hpp"
 #include "actors/node/read_watch.hpp"
 #include "actors/node/wait_watch.hpp"
@@ -90,6 +91,7 @@ struct NodeState {
   CallWatch calls;                        ///< Of a format's function.
   WorkWatch long_work;                    ///< Of its devices.
   WaitWatch long_waits;                   ///< The same.
+  CopyWatch copies;                       ///< Until all state of the newest layout has come.
   std::optional<JobEnd> own_fault;        ///< It could not open its data; it ends with this.
 
   static inline const char* name = "node";

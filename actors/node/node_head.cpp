@@ -164,6 +164,7 @@ void ask(Self self) {
 void note_verdict(NodeState& state, const engine::StepVerdict& verdict) {
   if (!state.verdicts.empty() && state.verdicts.back().note.step >= verdict.note.step) return;
   state.arriving.clear();
+  state.copies.end();
   state.verdicts.push_back(verdict);
   if (state.verdicts.size() > kVerdictsKept) state.verdicts.pop_front();
 }

@@ -9,7 +9,8 @@ namespace troupe::actors {
 Duration long_wait_interval(double heartbeat_timeout_s) { return seconds(heartbeat_timeout_s / 2); }
 
 std::optional<engine::LongWaits> WaitWatch::pass(Time now, Duration interval,
-                                                 const WorkOfDevices& devices) {
+                                                 const WorkOfDevices& devices,
+                                                 std::vector<engine::SilentPeer> silent) {
   const Time before = std::exchange(last_look_, now);
   const Duration passed = std::min<Duration>(now - before, 2 * kLookInterval);
   engine::LongWaits told;
@@ -26,8 +27,10 @@ std::optional<engine::LongWaits> WaitWatch::pass(Time now, Duration interval,
     told.waits.back().seconds = std::chrono::duration<double>(lasting.waited).count();
   }
   if (!pace_.due(now, interval)) return std::nullopt;
-  const bool was_told = std::exchange(is_told_, !told.waits.empty());
-  if (told.waits.empty() && !was_told) return std::nullopt;
+  told.silent = std::move(silent);
+  const bool is_long = !told.waits.empty() || !told.silent.empty();
+  const bool was_told = std::exchange(is_told_, is_long);
+  if (!is_long && !was_told) return std::nullopt;
   return told;
 }
 

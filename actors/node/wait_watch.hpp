@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "actors/link/heartbeat.hpp"
 #include "actors/node/work_watch.hpp"
@@ -21,8 +22,9 @@ class WaitWatch {
  public:
   /// Time passes. What is to be told now: all waits that have lasted for `interval` or longer, at
   /// most every `interval`; once there is none any more, that. Time counts as in `Silence`: who was
-  /// held up itself has not taken yet what came meanwhile.
-  std::optional<engine::LongWaits> pass(Time now, Duration interval, const WorkOfDevices& devices);
+  /// held up itself has not taken yet what came meanwhile. `silent`: told with them, as they are.
+  std::optional<engine::LongWaits> pass(Time now, Duration interval, const WorkOfDevices& devices,
+                                        std::vector<engine::SilentPeer> silent = {});
 
  private:
   struct Lasting {

@@ -138,6 +138,43 @@ std::vector<SilentWay> find_silent_ways(const SupervisorState& state) {
                      waits, std::chrono::duration<double>(bound).count());
 }
 
+/// The same while state is copied, by whom nodes say that they do not hear.
+std::vector<SilentWay> find_silent_copies(const SupervisorState& state) {
+  const bool is_late =
+      state.job.phase() == Phase::training && !state.configuration.arriving.empty();
+  if (state.job.is_halted() || !(is_late || state.job.phase() == Phase::applying)) return {};
+  std::vector<SilentWay> ways;
+  for (std::size_t i = 0; i < state.links.size(); ++i)
+    for (const engine::SilentPeer& silent : state.links[i].silent)
+      if (silent.epoch_number == state.job.members.generation() &&
+          state.job.members.takes_part(NodeId{i}))
+        ways.push_back({silent.peer, NodeId{i}, silent.seconds});
+  const double silence_s = state.resources->setup.job.cluster.heartbeat_timeout_s;
+  Duration bound = seconds(kMessageTimeouts * silence_s);
+  // Rows of the step that runs beside go the same way, and signs of life behind them.
+  if (is_late) bound = state.stalls.message_bound(bound);
+  return due_ways(ways, std::chrono::duration<double>(bound).count());
+}
+
+/// Both ends of such a way miss each other. `what`: of the messages on it.
+void miss_each_other(Self self, const SilentWay& way, const std::string& what) {
+  auto& state = self->state;
+  const auto missed = state.job.members.missed().find(way.from);
+  if (missed != state.job.members.missed().end() && missed->second.contains(way.to)) return;
+  // Since then, not since it is known.
+  for (const NodeId end : {way.from, way.to})
+    state.job.members.suspect(end, now(self) - seconds(way.seconds));
+  peer_missed(self, way.to, way.from, state.job.members.generation(),
+              what + ", and neither of them was told of an error");
+  // Either end may be at fault, or neither: that one of them has something to wait for is chance.
+  state.job.members.miss(way.from, way.to);
+}
+
+/// `6.5 s`.
+std::string tenths_text(double duration_s) {
+  return seconds_text(std::round(10 * duration_s) / 10);
+}
+
 }  // namespace
 
 void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
@@ -150,18 +187,13 @@ void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
 void note_long_waits(Self self, NodeId node, const engine::LongWaits& told) {
   auto& state = self->state;
   state.links[node.index()].long_waits = told.waits;
-  for (const SilentWay& way : find_silent_ways(state)) {
-    const auto missed = state.job.members.missed().find(way.from);
-    if (missed != state.job.members.missed().end() && missed->second.contains(way.to)) continue;
-    // Since then, not since it is known.
-    for (const NodeId end : {way.from, way.to})
-      state.job.members.suspect(end, now(self) - seconds(way.seconds));
-    peer_missed(self, way.to, way.from, state.job.members.generation(),
-                "what it sent " + seconds_text(std::round(10 * way.seconds) / 10) +
-                    " ago has not come, and neither of them was told of an error");
-    // Either end may be at fault, or neither: that one of them has something to wait for is chance.
-    state.job.members.miss(way.from, way.to);
-  }
+  state.links[node.index()].silent = told.silent;
+  for (const SilentWay& way : find_silent_ways(state))
+    miss_each_other(self, way, "what it sent " + tenths_text(way.seconds) + " ago has not come");
+  for (const SilentWay& way : find_silent_copies(state))
+    miss_each_other(self, way,
+                    "nothing has come from it for " + tenths_text(way.seconds) +
+                        " while state is copied between them");
 }
 
 void find_stalls(Self self) {

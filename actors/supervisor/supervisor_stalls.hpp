@@ -14,8 +14,9 @@ void note_long_work(SupervisorSelf self, NodeId node, const engine::LongWorks& t
 /// A node says for what its devices have long waited. Where a message was sent and does not come,
 /// for twice `cluster.heartbeat_timeout_s` and three times the longest step so far (in the first
 /// one 30 s), both ends of its way miss each other: as where a connection breaks, the job does
-/// without the one whose loss costs less, or the one with most such ways. Of a layout that comes up
-/// nothing is known: a copy of state may take long.
+/// without the one whose loss costs less, or the one with most such ways. While state is copied the
+/// same holds of nodes of which one hears nothing from the other, for twice
+/// `cluster.heartbeat_timeout_s`, and where a step runs beside for as long as of its messages.
 void note_long_waits(SupervisorSelf self, NodeId node, const engine::LongWaits& told);
 
 /// Tells of a step that takes very long. One that nobody should wait for any longer

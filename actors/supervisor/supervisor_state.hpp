@@ -41,6 +41,7 @@ struct NodeLink {
   Silence silence;
   std::vector<KnownWork> long_work = {};          ///< Of its devices, as it said last.
   std::vector<engine::LongWait> long_waits = {};  ///< The same.
+  std::vector<engine::SilentPeer> silent = {};    ///< Whom it does not hear, as it said last.
 };
 
 /// A checkpoint on its way.

@@ -80,4 +80,15 @@ std::optional<LongWork> WorkInHand::longer_than(double seconds) const {
   return work;
 }
 
+void WorkInHand::came(NodeId from) {
+  const std::lock_guard lock(mutex_);
+  ++came_[from];
+}
+
+std::int64_t WorkInHand::came_from(NodeId node) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = came_.find(node);
+  return found == came_.end() ? 0 : found->second;
+}
+
 }  // namespace troupe::engine

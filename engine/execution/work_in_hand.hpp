@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/iteration/reports.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/units.hpp"
 
 namespace troupe::engine {
 
@@ -55,6 +57,11 @@ class WorkInHand {
   /// of it is, else the oldest that has not completed. None: nothing has taken so long.
   std::optional<LongWork> longer_than(double seconds) const;
 
+  /// A message of state has come from this node, for whatever layout. From any thread.
+  void came(NodeId from);
+  /// So many have so far.
+  std::int64_t came_from(NodeId node) const;
+
  private:
   struct Item {
     const Action* action = nullptr;
@@ -69,6 +76,7 @@ class WorkInHand {
   std::deque<Item> launched_;
   std::int64_t waits_ = 0;  ///< So many so far.
   std::optional<LongWait> wait_;
+  std::map<NodeId, std::int64_t> came_;
 };
 
 }  // namespace troupe::engine

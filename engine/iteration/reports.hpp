@@ -140,13 +140,27 @@ struct LongWait {
   }
 };
 
-/// The same of all devices of a node; none: what was told before is over.
+/// A node of which nothing has come for long, no state and no sign that it lives, while state is
+/// copied between it and the node that tells.
+struct SilentPeer {
+  NodeId peer;
+  EpochNumber epoch_number = 0;  ///< Of the layout that wants the state.
+  double seconds = 0;            ///< For so long when this was told; >= 0.
+
+  template <class Inspector>
+  friend typename Inspector::result_type inspect(Inspector& f, SilentPeer& x) {
+    return f(x.peer, x.epoch_number, x.seconds);
+  }
+};
+
+/// Waits of all devices of a node, and whom it does not hear; none: what was told before is over.
 struct LongWaits {
   std::vector<LongWait> waits;
+  std::vector<SilentPeer> silent = {};
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, LongWaits& x) {
-    return f(x.waits);
+    return f(x.waits, x.silent);
   }
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,6 +20,36 @@ namespace {
 /// Receives that wait at a time, in bytes; at least one does.
 constexpr std::int64_t kPostedMax = std::int64_t{256} << 20;
 
+/// Bytes of a message, at most. Whatever else goes the same way comes behind one that has begun: a
+/// shard of gigabytes would keep all signs of life away.
+constexpr std::size_t kMessageMax = std::size_t{4} << 20;
+
+/// Bytes of a piece that go as one message.
+struct Part {
+  std::uint64_t number = 0;
+  std::size_t begin = 0;
+  std::size_t bytes = 0;
+};
+
+std::vector<Part> parts_of(std::size_t bytes) {
+  std::vector<Part> parts;
+  for (std::size_t begin = 0; begin < bytes; begin += kMessageMax)
+    parts.push_back({parts.size(), begin, std::min(kMessageMax, bytes - begin)});
+  return parts;
+}
+
+/// Forgets those that have ended. Errors: of the first of them that failed.
+Status forget_ended(std::vector<transport::Operation>& operations) {
+  Status outcome = Done{};
+  std::erase_if(operations, [&outcome](const transport::Operation& operation) {
+    if (!operation.done()) return false;
+    auto ended = operation.wait(transport::within({}));
+    if (outcome.ok() && !ended.ok()) outcome = std::move(ended);
+    return true;
+  });
+  return outcome;
+}
+
 Error missing(const char* what, const ParameterInfo& info) {
   return {Errc::internal, std::string(what) + " of '" + info.name + "'", {}, {}};
 }
@@ -27,13 +59,14 @@ Error missing(const char* what, const ParameterInfo& info) {
 StateTransfer::StateTransfer(StateStore& store, const JobSetup& setup,
                              const std::vector<StateMove>& moves, transport::Transport& transport,
                              EpochNumber generation, std::filesystem::path checkpoint,
-                             std::function<void()> wake)
+                             std::function<void()> wake, std::function<void(NodeId)> came)
     : store_(store),
       setup_(setup),
       transport_(transport),
       generation_(generation),
       checkpoint_(std::move(checkpoint)),
-      wake_(std::move(wake)) {
+      wake_(std::move(wake)),
+      came_(std::move(came)) {
   const DeviceSlot self = store.device();
   std::map<DeviceSlot, std::uint64_t> sent, received;
   for (const StateMove& move : moves) {
@@ -51,13 +84,15 @@ StateTransfer::StateTransfer(StateStore& store, const JobSetup& setup,
 }
 
 StateTransfer::~StateTransfer() {
-  for (const Arriving& arriving : arriving_) arriving.operation.cancel();
+  for (const Arriving& arriving : arriving_)
+    for (const transport::Operation& receive : arriving.receives) receive.cancel();
 }
 
-transport::Tag StateTransfer::tag_of(const Message& message) const {
+transport::Tag StateTransfer::tag_of(const Message& message, std::uint64_t part) const {
   const auto pair = static_cast<std::uint64_t>(message.move.from.local_index) << 32 |
                     static_cast<std::uint64_t>(message.move.to.local_index);
-  return transport::make_tag(generation_, transport::TagKind::state, pair, message.index);
+  return transport::make_tag(generation_, transport::TagKind::state, pair,
+                             part << 32 | message.index);
 }
 
 Result<bool> StateTransfer::advance() {
@@ -65,11 +100,7 @@ Result<bool> StateTransfer::advance() {
     if (auto started = begin(); !started.ok()) return std::move(started).error();
   auto all_here = take_arrived();
   if (!all_here.ok()) return all_here;
-  for (const auto& operation : sends_)
-    if (operation.done())
-      if (auto sent = operation.wait(transport::within({})); !sent.ok())
-        return std::move(sent).error();
-  std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
+  if (auto sent = forget_ended(sends_); !sent.ok()) return std::move(sent).error();
   return all_here.value() && sends_.empty();
 }
 
@@ -156,10 +187,13 @@ Status StateTransfer::send(const Message& message) {
     return missing("asked for a piece that is not here,",
                    store_.parameters()[message.move.piece.parameter.index()]);
   const auto owner = std::make_shared<const at::Tensor>(piece.cpu().contiguous());
-  auto operation = transport_.send(message.move.to.node.value, tag_of(message),
-                                   {owner->const_data_ptr(), owner->nbytes(), owner});
-  operation.on_done([wake = wake_](const Status&) { wake(); });
-  sends_.push_back(std::move(operation));
+  const auto* const bytes = static_cast<const std::byte*>(owner->const_data_ptr());
+  for (const Part& part : parts_of(owner->nbytes())) {
+    auto operation = transport_.send(message.move.to.node.value, tag_of(message, part.number),
+                                     {bytes + part.begin, part.bytes, owner});
+    operation.on_done([wake = wake_](const Status&) { wake(); });
+    sends_.push_back(std::move(operation));
+  }
   return Done{};
 }
 
@@ -174,14 +208,29 @@ Status StateTransfer::post_receives() {
     if (posted_bytes_ > 0 && posted_bytes_ + bytes > kPostedMax) break;
     const bool is_reachable = target.is_cpu() && target.is_contiguous();
     at::Tensor buffer = is_reachable ? target : at::empty(target.sizes(), target.scalar_type());
-    auto owner = std::make_shared<at::Tensor>(buffer);
-    auto operation = transport_.receive(message.move.from.node.value, tag_of(message),
-                                        {buffer.data_ptr(), buffer.nbytes(), std::move(owner)});
-    operation.on_done([wake = wake_](const Status&) { wake(); });
+    auto receives = receive(message, buffer);
     posted_bytes_ += bytes;
-    arriving_.push_back({std::move(target), std::move(buffer), std::move(operation)});
+    arriving_.push_back({std::move(target), std::move(buffer), std::move(receives)});
   }
   return Done{};
+}
+
+/// Posts the receives of one piece.
+std::vector<transport::Operation> StateTransfer::receive(const Message& message,
+                                                         const at::Tensor& buffer) {
+  const NodeId from = message.move.from.node;
+  const auto owner = std::make_shared<at::Tensor>(buffer);
+  auto* const bytes = static_cast<std::byte*>(buffer.data_ptr());
+  std::vector<transport::Operation> receives;
+  for (const Part& part : parts_of(buffer.nbytes())) {
+    receives.push_back(transport_.receive(from.value, tag_of(message, part.number),
+                                          {bytes + part.begin, part.bytes, owner}));
+    receives.back().on_done([wake = wake_, came = came_, from](const Status& status) {
+      if (came && status.ok()) came(from);
+      wake();
+    });
+  }
+  return receives;
 }
 
 /// Whether everything has come.
@@ -189,12 +238,11 @@ Result<bool> StateTransfer::take_arrived() {
   for (;;) {
     bool took = false;
     for (auto arriving = arriving_.begin(); arriving != arriving_.end();) {
-      if (!arriving->operation.done()) {
+      if (auto came = forget_ended(arriving->receives); !came.ok()) return std::move(came).error();
+      if (!arriving->receives.empty()) {
         ++arriving;
         continue;
       }
-      if (auto came = arriving->operation.wait(transport::within({})); !came.ok())
-        return std::move(came).error();
       if (!arriving->buffer.is_same(arriving->target)) arriving->target.copy_(arriving->buffer);
       posted_bytes_ -= static_cast<std::int64_t>(arriving->target.nbytes());
       arriving = arriving_.erase(arriving);

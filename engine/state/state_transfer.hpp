@@ -22,10 +22,13 @@ class StateTransfer {
   /// `moves`: all that concern the device's node, ascending, the same on both sides; the rest is
   /// ignored. The store has staged the layout. `store`, `setup` and `transport` outlive this.
   /// `checkpoint`: a folder from which comes what has no source; empty: the seed.
-  /// Messages carry `generation`. `wake` may be called from any thread.
+  /// Messages carry `generation`. `wake` may be called from any thread, and so may `came`, with the
+  /// node from which a message has come: a shard takes as many as it has times 4 MiB, so that each
+  /// shows in good time that the way to that node is none on which all is lost.
   StateTransfer(StateStore& store, const JobSetup& setup, const std::vector<StateMove>& moves,
                 transport::Transport& transport, EpochNumber generation,
-                std::filesystem::path checkpoint, std::function<void()> wake);
+                std::filesystem::path checkpoint, std::function<void()> wake,
+                std::function<void(NodeId from)> came = {});
   /// Withdraws receives that are still posted, so that the staged memory may be let go.
   ~StateTransfer();
   StateTransfer(const StateTransfer&) = delete;
@@ -47,16 +50,17 @@ class StateTransfer {
   struct Arriving {
     at::Tensor target;  ///< In the store.
     at::Tensor buffer;  ///< Where the bytes come: the target itself where it has no gaps.
-    transport::Operation operation;
+    std::vector<transport::Operation> receives;  ///< That have not ended.
   };
 
-  transport::Tag tag_of(const Message& message) const;
+  transport::Tag tag_of(const Message& message, std::uint64_t part) const;
   Status begin();
   Status make_from_seed();
   Status give(models::Layer& layer, const std::vector<ShardKey>& pieces);
   Status read_checkpoint();
   Status send(const Message& message);
   Status post_receives();
+  std::vector<transport::Operation> receive(const Message& message, const at::Tensor& buffer);
   Result<bool> take_arrived();
 
   StateStore& store_;
@@ -65,6 +69,7 @@ class StateTransfer {
   EpochNumber generation_;
   std::filesystem::path checkpoint_;
   std::function<void()> wake_;
+  std::function<void(NodeId)> came_;
   bool begun_ = false;
   std::map<LayerId, std::vector<ShardKey>> begun_pieces_;  ///< From the seed or the checkpoint.
   std::vector<Message> copies_;                            ///< Within this device.

@@ -124,6 +124,7 @@ struct SupervisorSeen {
   std::atomic<double> connect_ms = 0;  ///< As the last one said that has fetched.
   std::atomic<int> applied = 0;
   std::atomic<int> alive = 0;
+  std::atomic<std::int32_t> silent_peer = -1;  ///< Of whom nothing comes, as nodes said last.
 
   /// The last one. REQUIRES: `hellos` says that there is one, and no other comes.
   NodeHello hello() const { return hello_; }
@@ -159,7 +160,10 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
       [](exited_atom, std::int32_t, const std::string&, std::int32_t) {},
       [seen](NodeId, const engine::FailedWork& x) { seen->failures.push_back(x.error); },
       [](NodeId, const engine::LongWorks&) {},
-      [](NodeId, const engine::LongWaits&) {},
+      [seen](NodeId, const engine::LongWaits& x) {
+        for (const engine::SilentPeer& silent : x.silent) seen->silent_peer = silent.peer.value;
+        if (x.silent.empty()) seen->silent_peer = -1;
+      },
       [](stop_atom, std::int32_t) {},
       [](save_atom) {},
       [](const SaveReport&) {},

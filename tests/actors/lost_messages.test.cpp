@@ -8,12 +8,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
 #include "actors/coordination/silent_ways.hpp"
 #include "tests/engine/tiny_cluster.hpp"
+#include "tests/transport/forwarding_transport.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -28,36 +28,19 @@ struct Loss {
 };
 
 /// Sends that are lost end as if they had gone out, and never arrive.
-class SwallowingTransport final : public transport::Transport {
+class SwallowingTransport final : public transport::testing::ForwardingTransport {
  public:
   SwallowingTransport(std::unique_ptr<transport::Transport> inner, Loss loss)
-      : inner_(std::move(inner)), loss_(loss) {}
+      : ForwardingTransport(std::move(inner)), loss_(loss) {}
 
-  transport::Peer self() const override { return inner_->self(); }
-  std::vector<std::byte> address() const override { return inner_->address(); }
-  Status connect(transport::Peer peer, std::span<const std::byte> address) override {
-    return inner_->connect(peer, address);
-  }
   transport::Operation send(transport::Peer peer, const transport::Tag& tag,
                             transport::ConstBuffer data) override {
     if (peer == loss_.to && (!loss_.which || sent_++ == *loss_.which))
       return transport::Operation(Status(Done{}));
-    return inner_->send(peer, tag, std::move(data));
-  }
-  transport::Operation receive(transport::Peer peer, const transport::Tag& tag,
-                               transport::MutableBuffer data) override {
-    return inner_->receive(peer, tag, std::move(data));
-  }
-  void disconnect(transport::Peer peer, Error why) override {
-    inner_->disconnect(peer, std::move(why));
-  }
-  void drop_older_than(EpochNumber epoch) override { inner_->drop_older_than(epoch); }
-  void on_peer_failure(transport::PeerFailureHandler handler) override {
-    inner_->on_peer_failure(std::move(handler));
+    return ForwardingTransport::send(peer, tag, std::move(data));
   }
 
  private:
-  std::unique_ptr<transport::Transport> inner_;
   Loss loss_;
   int sent_ = 0;
 };

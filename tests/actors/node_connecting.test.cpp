@@ -13,6 +13,7 @@
 #include "tests/actors/fake_actors.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/transport/forwarding_transport.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
 
@@ -24,41 +25,21 @@ using namespace std::chrono_literals;
 /// What connecting to a peer takes here.
 constexpr auto kEach = 20ms;
 
-class SlowTransport final : public transport::Transport {
+class SlowTransport final : public transport::testing::ForwardingTransport {
  public:
-  explicit SlowTransport(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+  using ForwardingTransport::ForwardingTransport;
 
-  transport::Peer self() const override { return inner_->self(); }
-  std::vector<std::byte> address() const override { return inner_->address(); }
   Status connect(transport::Peer peer, std::span<const std::byte> address) override {
     std::this_thread::sleep_for(kEach);
-    return inner_->connect(peer, address);
+    return ForwardingTransport::connect(peer, address);
   }
-  transport::Operation send(transport::Peer peer, const transport::Tag& tag,
-                            transport::ConstBuffer data) override {
-    return inner_->send(peer, tag, std::move(data));
-  }
-  transport::Operation receive(transport::Peer peer, const transport::Tag& tag,
-                               transport::MutableBuffer data) override {
-    return inner_->receive(peer, tag, std::move(data));
-  }
-  void disconnect(transport::Peer peer, Error why) override {
-    inner_->disconnect(peer, std::move(why));
-  }
-  void drop_older_than(EpochNumber epoch) override { inner_->drop_older_than(epoch); }
-  void on_peer_failure(transport::PeerFailureHandler handler) override {
-    inner_->on_peer_failure(std::move(handler));
-  }
-
- private:
-  std::unique_ptr<transport::Transport> inner_;
 };
 
-/// Node 2 of a job, without devices, whose peers are transports alone.
+/// Node 2 of a job, without devices, whose peers are transports alone: they say nothing.
 class Connecting {
  public:
-  Connecting() {
-    seen_.welcome = {NodeId{2}, "the job", 0.05, 60, 60};
+  explicit Connecting(double silence_s = 60) {
+    seen_.welcome = {NodeId{2}, "the job", 0.05, silence_s, 60};
     std::ofstream file(folder_ / "samples.json");
     file << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
          << R"({"from": "gpt", "value": "a"}]}])";
@@ -87,20 +68,48 @@ class Connecting {
 
   /// Takes up a layout with the first so many peers: what connecting to them took, as it says.
   double connect_ms(EpochNumber epoch, std::size_t peers) {
-    Configuration layout;
-    layout.epoch_number = epoch;
-    for (std::size_t peer = 0; peer < peers; ++peer)
-      layout.nodes.push_back(introduce(NodeId{peer}, *peers_[peer], {60, 7}));
-    const int before = seen_.fetched;
-    caf::send_as(head_, node_, apply_atom::value, layout);
-    wait_until([this, before] { return seen_.fetched == before + 1; });
+    take_up(layout(epoch, peers));
     return seen_.connect_ms;
+  }
+
+  /// Takes up a layout for which the first peer is to give it state. `is_late`: in its first step.
+  void copy(EpochNumber epoch, bool is_late) {
+    Configuration copying = layout(epoch, 1);
+    copying.moves = {{{}, {NodeId{0}, 0}, {NodeId{2}, 0}}};
+    if (is_late) copying.arriving.emplace_back();
+    take_up(copying);
+  }
+
+  void settle(EpochNumber epoch) { caf::send_as(head_, node_, settle_atom::value, epoch); }
+  void decide() { caf::send_as(head_, node_, engine::StepVerdict{}); }
+
+  /// Waits, as of a head that lives, until the node says of this peer that it hears nothing; -1: of
+  /// none any more.
+  void wait_until_silent(std::int32_t peer) {
+    wait_until([this, peer] {
+      caf::send_as(head_, node_, alive_atom::value);
+      return seen_.silent_peer == peer;
+    });
   }
 
  private:
   struct Config : caf::actor_system_config {
     Config() { add_messages(*this); }
   };
+
+  Configuration layout(EpochNumber epoch, std::size_t peers) const {
+    Configuration made;
+    made.epoch_number = epoch;
+    for (std::size_t peer = 0; peer < peers; ++peer)
+      made.nodes.push_back(introduce(NodeId{peer}, *peers_[peer], {60, 7}));
+    return made;
+  }
+
+  void take_up(const Configuration& next) {
+    const int before = seen_.fetched;
+    caf::send_as(head_, node_, apply_atom::value, next);
+    wait_until([this, before] { return seen_.fetched == before + 1; });
+  }
 
   std::unique_ptr<transport::Transport> transport(std::int32_t self) {
     transport::TransportOptions options;
@@ -135,6 +144,25 @@ TEST_CASE("a node tells how long connecting to its new peers took", "[actors]") 
   CHECK(connecting.connect_ms(3, 0) == 0);
   CHECK(connecting.connect_ms(4, 2) >= 2 * kEachMs);
   CHECK(connecting.connect_ms(5, 2) == 0);  // They are connected.
+}
+
+TEST_CASE("a node tells of whom it hears nothing until all state of a layout has come",
+          "[actors][recovery]") {
+  constexpr double kSilence_s = 2;  // Half of it is told; all of it would cost it its head.
+  Connecting copying(kSilence_s);
+  SECTION("which is before it turns over") {
+    copying.copy(3, false);
+    copying.wait_until_silent(0);
+    copying.settle(3);
+    copying.wait_until_silent(-1);
+  }
+  SECTION("or once the step is decided in which it comes") {
+    copying.copy(3, true);
+    copying.settle(3);
+    copying.wait_until_silent(0);
+    copying.decide();
+    copying.wait_until_silent(-1);
+  }
 }
 
 }  // namespace

@@ -507,6 +507,41 @@ def a_way_that_drops_everything_costs_one_end(bench):
         expect(nodes[0].returncode == 0, f"the other node ended with {nodes[0].returncode}")
 
 
+# Window: a way between two nodes drops everything in silence
+def a_way_that_drops_all_state_costs_one_end(bench):
+    """It is cut while one node works alone, and needs nothing of the other one; then both are to work."""
+    bench.use_key()
+    pipelines = WHOLE_ON_EACH[-1].removeprefix("parallel.")
+    alone = pipelines[:pipelines.index("]},{") + 2] + "]"
+    both = bench.folder / "both.toml"
+    both.write_text(f"parallel.{pipelines}\n", encoding="utf-8")
+    with Hosts(3) as hosts:
+        head = bench.start(*WHOLE_ON_EACH, f"debug.layouts=[{{from_step=3,{alone}}}]", "cluster.listen=10.77.0.1:7705",
+                           "cluster.heartbeat_interval_s=0.3", "cluster.heartbeat_timeout_s=1.5", steps=200, prefix=hosts.prefix(0))
+        address = port_of(head)
+        nodes = [bench.node(address, "--node", str(i), prefix=hosts.prefix(1 + i)) for i in range(2)]
+        bench.wait_for_steps(4)
+        for port in ("tp2", "tp3"):
+            if not run_quietly("ip", "-n", hosts.names[0], "link", "set", port, "type", "bridge_slave", "isolated", "on"):
+                raise Skipped("bridges of this kernel isolate no ports")
+        done = subprocess.run([*hosts.prefix(0), str(bench.binary), "ctl", str(bench.run_dir), "layout", str(both)],
+                              capture_output=True, text=True, timeout=60, check=False)
+        expect(done.returncode == 0, f"the layout is not taken: {done.stdout}{done.stderr}")
+        begin, lost = time.monotonic(), []
+        while not lost:  # Told with the first step after it.
+            expect(time.monotonic() < begin + 20, "no node is given up: the copy is waited for")
+            lost = [event for event in read_lines_so_far(bench.run_dir / "events.jsonl") if event["kind"] == "lost"]
+            time.sleep(0.05)
+        print(f"  the other node trains on {time.monotonic() - begin:.1f} s after it was to give state")
+        expect([event["nodes"] for event in lost] == [[1]], f"lost: {lost}")
+        expect("while state is copied between them, and neither of them was told of an error" in lost[0]["why"], f"why: {lost[0]['why']}")
+        expect(lost[0]["detect_ms"] >= 3000, f"it was given up too soon: {lost[0]}")
+        expect_end(nodes[1], 1, ["node 1 ends: the job goes on without this node"], within=8)
+        expect_end(head, 0, [], within=90)
+        finish(nodes[0], 8)
+        expect(nodes[0].returncode == 0, f"the other node ended with {nodes[0].returncode}")
+
+
 SLOW = 'debug.slow_shapes=[{module="vision",max_rows=1000000,factor=1000},{module="llm",max_rows=1000000,factor=1000}]'
 
 

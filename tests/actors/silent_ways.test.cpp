@@ -118,6 +118,13 @@ TEST_CASE("nothing is lost between devices of one node", "[coordination]") {
   CHECK((step.ways({step.wait(3, 4, 500, {4}), step.wait(4, 8, 500)}) == kNone));
 }
 
+TEST_CASE("of what is said of a way the longest silence counts, whichever end says so",
+          "[coordination]") {
+  const std::vector told{way(0, 1, 3), way(1, 0, 5), way(2, 2, 9), way(2, 1, 2), way(3, 1, 1.9)};
+  CHECK((due_ways(told, kBound_s) == std::vector{way(1, 0, 5), way(2, 1, 2)}));
+  CHECK((due_ways(std::vector{told[0], told[2], told[3]}, kBound_s) == kNone));
+}
+
 TEST_CASE("with a way that has long been silent those are told that are about to be",
           "[coordination]") {
   const Step step;

@@ -192,6 +192,83 @@ TEST_CASE("who is slow, or waits for others, is not taken for one that cannot be
   CHECK(losing.is_gone(std::nullopt));
 }
 
+/// A head that has lost node 0, and whose others copy state to where the next layout wants it. Node
+/// 2 has the only encoder, and each half of the llm has two holders, of which node 1 is one.
+struct CopyingHead {
+  CopyingHead() {
+    head.plan(0);
+    recovering.lose(0);
+    REQUIRE(layouts_of(2) == 2);
+  }
+
+  /// A node says that it has heard nothing of another one for so long.
+  void tell(std::size_t node, std::size_t peer, double seconds, EpochNumber epoch = 2) {
+    engine::LongWaits told;
+    told.silent.push_back({NodeId{peer}, epoch, seconds});
+    head.tell(NodeId{node}, told);
+  }
+
+  void pass(std::chrono::milliseconds time) { head.pass(time, {1, 2, 3}); }
+  std::size_t layouts_of(std::size_t node) const { return head.seen[node].configurations.size(); }
+
+  RecoveringHead recovering{9, [](job::Job& job) {
+                              job.cluster.heartbeat_timeout_s = 2;
+                              job.cluster.join_timeout_s = 60;
+                            }};
+  Head& head = recovering.head;
+};
+
+// Window: a way between two nodes drops everything in silence
+TEST_CASE("of the ends of a way on which no state comes the one goes that is easier done without",
+          "[actors][recovery]") {
+  CopyingHead copying;
+  Head& head = copying.head;
+  const bool is_first = GENERATE(true, false);
+  copying.tell(is_first ? 1 : 2, is_first ? 2 : 1, 4);
+  copying.pass(1s);  // Long before the time is over in which a layout must come up.
+  REQUIRE_FALSE(head.ended);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  INFO(head.seen[1].stops[0]);
+  CHECK(says(head.seen[1].stops[0], "it answers, but its connections to nodes 2 broke: node "));
+  CHECK(says(head.seen[1].stops[0],
+             "(nothing has come from it for 4 s while state is copied between them, and neither of "
+             "them was told of an error)"));
+  CHECK(copying.layouts_of(2) == 3);
+  copying.recovering.bring_up(3, {2, 3});
+  copying.recovering.run_step(1, 3, 2);
+  CHECK(copying.recovering.recorded() == std::vector<std::int64_t>{1});
+}
+
+// Window: a way between two nodes drops everything in silence
+TEST_CASE("with a way on which no state comes those are told that have long been silent",
+          "[actors][recovery]") {
+  CopyingHead copying;
+  const bool is_heard_again = GENERATE(false, true);
+  copying.tell(3, 1, 2);
+  copying.pass(1s);
+  CHECK(copying.layouts_of(2) == 2);
+  if (is_heard_again) copying.head.tell(NodeId{3}, engine::LongWaits{});
+  copying.tell(2, 1, 4);
+  copying.pass(1s);
+  REQUIRE(copying.head.seen[1].stops.size() == 1);
+  CHECK(says(copying.head.seen[1].stops[0],
+             is_heard_again ? "connections to nodes 2 broke" : "connections to nodes 2, 3 broke"));
+}
+
+TEST_CASE("who is not heard for a while, or was not in another layout, is not given up",
+          "[actors][recovery]") {
+  CopyingHead copying;
+  SECTION("it is not heard for a while") { copying.tell(1, 2, 3.9); }
+  SECTION("it was not heard in the layout before") { copying.tell(1, 2, 50, 1); }
+  SECTION("the layout is up") {
+    copying.recovering.bring_up(2, {1, 2, 3});
+    copying.tell(1, 2, 50);
+  }
+  copying.pass(1s);
+  CHECK(copying.layouts_of(2) == 2);
+  CHECK_FALSE(copying.head.ended);
+}
+
 TEST_CASE("in the first step a message may be on its way for 30 s", "[actors][recovery]") {
   LosingHead losing;
   losing.lose(0, 1, 29);

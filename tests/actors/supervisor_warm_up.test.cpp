@@ -225,6 +225,30 @@ TEST_CASE("nothing is planned ahead of a step during which state comes", "[actor
   CHECK(warming.newest().epoch_number == 4);
 }
 
+TEST_CASE("who gives late state may be silent for as long as a message of the step may take",
+          "[actors][members]") {
+  Warming warming(1, [](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
+  Head& head = warming.head;
+  const auto tell = [&](EpochNumber epoch, double seconds) {
+    engine::LongWaits told;
+    told.silent.push_back({NodeId{2}, epoch, seconds});
+    head.tell(NodeId{1}, told);
+    head.pass(1s, {0, 1, 2, 3});
+  };
+  warming.members.bring_up(3, {0, 1, 2, 3});
+  head.plan(1);
+  head.pass(3s, {0, 1, 2, 3});
+  warming.members.run_step(2, 3);
+  REQUIRE(warming.is_warming());
+  warming.members.bring_up(4, {0, 1, 2, 3});
+  head.plan(2);
+  tell(3, 50);  // During the step before.
+  tell(4, 8.9);
+  CHECK(warming.newest(3).epoch_number == 4);
+  tell(4, 9);  // Three times the longest step.
+  CHECK(warming.newest(3).epoch_number == 5);
+}
+
 /// Moves to node 1 after the loss of another one, during the step that was to bring all state.
 std::ptrdiff_t moves_after_loss(bool is_decided) {
   Warming warming(1 << 30);

@@ -72,6 +72,20 @@ TEST_CASE("a wait begins anew where something of it has come", "[actors]") {
   CHECK(again->waits.at(0).seconds == 1.8);
 }
 
+TEST_CASE("whom the node does not hear is told as a wait is, and when that is over", "[actors]") {
+  Watched watched;
+  const std::vector<engine::SilentPeer> silent{{NodeId{3}, 1, 2.0}};
+  const auto told = watched.watch.pass(kStart, 1s, watched.devices, silent);
+  REQUIRE(told);
+  CHECK(told->waits.empty());
+  REQUIRE(told->silent.size() == 1);
+  CHECK(told->silent[0].peer == NodeId{3});
+  const auto over = watched.watch.pass(kStart + 1s, 1s, watched.devices);
+  REQUIRE(over);
+  CHECK(over->silent.empty());
+  CHECK_FALSE(watched.watch.pass(kStart + 2s, 1s, watched.devices));
+}
+
 TEST_CASE("time in which the node was held up itself does not count as its devices' wait",
           "[actors]") {
   Watched watched;

@@ -49,6 +49,7 @@ struct Machines {
   JobSetup setup;  ///< Read where state begins from the seed, which nothing here does.
   std::map<std::int32_t, std::unique_ptr<transport::Transport>> transports;
   std::map<DeviceSlot, StateStore> stores;
+  std::map<NodeId, int> came;  ///< Messages of state from each.
 
   Machines(std::vector<ParameterInfo> given, const StatePlacement& have, int per_node = 2)
       : parameters(std::move(given)) {
@@ -82,9 +83,9 @@ struct Machines {
     std::vector<std::unique_ptr<StateTransfer>> transfers;
     for (auto& [slot, store] : stores) {
       REQUIRE(store.stage(want).ok());
-      transfers.push_back(std::make_unique<StateTransfer>(store, setup, moves,
-                                                          failing_transports.at(slot.node.value), 7,
-                                                          std::filesystem::path{}, [] {}));
+      transfers.push_back(std::make_unique<StateTransfer>(
+          store, setup, moves, failing_transports.at(slot.node.value), 7, std::filesystem::path{},
+          [] {}, [this](NodeId from) { ++came[from]; }));
     }
     for (int round = 0; round < 1000; ++round) {
       bool all = true;
@@ -231,6 +232,26 @@ TEST_CASE("a change of grids that fails at some fetch leaves every store as it w
       check_failure(machines, layouts.have, layouts.want, moves, failing);
     }
   }
+}
+
+TEST_CASE("a large shard comes in messages of 4 MiB, and each counts", "[engine]") {
+  constexpr std::int64_t kElements = (std::int64_t{6} << 20) / 4 + 1;  // Of four bytes.
+  const std::vector<ParameterInfo> parameters{{"a", {kElements}, {{ModuleId{0}, 0}}, true}};
+  const DeviceSlot first{NodeId{0}, 0}, second{NodeId{1}, 0};
+  StatePlacement have, want;
+  for (const StateKind kind : {StateKind::value, StateKind::moments}) {
+    const ShardKey key{ParameterId{0}, kind, whole_box(parameters[0].shape)};
+    have.push_back({key, {first}});
+    want.push_back({key, {first, second}});
+  }
+  Machines machines(parameters, have, 1);
+  const auto moves = scheduler::plan_state_moves(parameters, Dtype::fp32, have, want).value().moves;
+  REQUIRE(moves.size() == 2);
+  REQUIRE(machines.fetch(want, moves).ok());
+  machines.settle();
+  machines.check(want);
+  // The value is 4 bytes longer than 6 MiB, both moments are 8 bytes longer than 12.
+  CHECK((machines.came == std::map<NodeId, int>{{NodeId{0}, 2 + 4}}));
 }
 
 TEST_CASE("what arrives behind the turnover is kept once it is told to be", "[engine][property]") {
