@@ -54,12 +54,11 @@ void fail(Self self, Error error) {
     self->send(state.node, failed_atom::value, own_epoch(state), std::move(error));
 }
 
-/// Of what a stage throws the supervisor hears where, too: other nodes may do better.
-void fail_step(Self self, Error error) {
-  auto& state = self->state;
-  auto thrown = state.executor->take_thrown();
-  if (!thrown) return fail(self, std::move(error));
-  if (give_up(state)) self->send(state.node, std::move(*thrown));
+/// Of what a stage throws, or NCCL does, the supervisor hears where, too: other nodes may do
+/// better.
+void fail_with(Self self, std::optional<engine::FailedWork> failed, Error error) {
+  if (!failed) return fail(self, std::move(error));
+  if (give_up(self->state)) self->send(self->state.node, std::move(*failed));
 }
 
 /// This device's number in the layout; invalid where the layout does without it.
@@ -178,6 +177,8 @@ void apply(Self self, const Configuration& configuration) {
                                         setup.job.cluster.threads_per_device, place.value()});
     engine::NcclDeviceOptions calls{place.value(), state.slot};
     calls.call = std::chrono::milliseconds(std::llround(1000 * cluster.sum_timeout_s));
+    // A group that does not open is told before the whole layout is late.
+    calls.opening = std::chrono::milliseconds(std::llround(750 * cluster.join_timeout_s));
     const auto caller = std::make_shared<engine::NcclDevice>(*state.resources->transport, calls);
     state.sums = std::make_shared<engine::NcclSums>(caller);
     state.resources->losses.add(state.sums);
@@ -212,7 +213,8 @@ void settle(Self self, EpochNumber epoch_number) {
   state.standby = {};
   state.store->settle(!state.next->arriving.empty());
   state.configuration = std::move(state.next);
-  if (auto built = build(self); !built.ok()) return fail(self, built.error());
+  if (auto built = build(self); !built.ok())
+    return fail_with(self, engine::failed_opening(built.error(), epoch_number), built.error());
   self->send(state.node, applied_atom::value, state.slot.local_index, epoch_number);
 }
 
@@ -243,13 +245,13 @@ void advance(Self self) {
     if (!state.running) {
       if (state.queue.empty()) return;
       auto begun = state.executor->begin(state.queue.front(), state.resources->samples);
-      if (!begun.ok()) return fail_step(self, begun.error());
+      if (!begun.ok()) return fail_with(self, state.executor->take_thrown(), begun.error());
       state.queue.pop();
       state.running = true;
       state.prepared_sent = false;
     }
     auto progress = state.executor->advance();
-    if (!progress.ok()) return fail_step(self, progress.error());
+    if (!progress.ok()) return fail_with(self, state.executor->take_thrown(), progress.error());
     save_what_waits(self);
     if (progress.value() == engine::Progress::waiting) return;
     if (progress.value() == engine::Progress::yielded)

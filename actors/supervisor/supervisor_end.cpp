@@ -363,7 +363,8 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
                              : std::nullopt)
     failure.samples = whole->samples;
   const std::string what = who + " was lost: " + error.message;
-  if (const auto again = state.failures.add(std::move(failure))) {
+  // Of a layout that comes up no step is to blame.
+  if (const auto again = failed.step > 0 ? state.failures.add(std::move(failure)) : std::nullopt) {
     if (may_save) return save_and_fail(self, *again);
     save_and_fail_without(self, id, what, *again);
     return state.job.members.fell_silent(id);

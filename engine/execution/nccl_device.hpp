@@ -9,8 +9,10 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "engine/iteration/reports.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "transport/nccl/nccl_group.hpp"
@@ -22,9 +24,15 @@ struct NcclDeviceOptions {
   DeviceSlot slot;                ///< Which device it is.
   /// How long a call may take, from this device's part on.
   std::chrono::milliseconds call{120'000};
-  std::chrono::milliseconds opening{60'000};  ///< And all that opens one group.
+  /// And all that opens one group: two attempts, a third of it each, and letting go of what hangs.
+  std::chrono::milliseconds opening{60'000};
   transport::NcclLimits limits = {};
 };
+
+/// What a device says of groups that did not open (`NcclSums::open`, `NcclRows::open`) where its
+/// own NCCL is to blame, or nobody knows whose and its is as good as any: as of a call that hangs,
+/// the job does without it, by no fault of a step. None: it is another rank's, or another error.
+std::optional<FailedWork> failed_opening(const Error& error, EpochNumber generation);
 
 /// A group, and the stream that its work runs on.
 struct NcclSeat {

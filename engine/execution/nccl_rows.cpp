@@ -95,7 +95,7 @@ Status NcclRows::open_lane(const ParallelPlan& plan, const scheduler::RowLane& w
 }
 
 Status NcclRows::warm_up(Lane& lane) {
-  const auto deadline = transport::within(device_->options().opening);
+  const auto deadline = transport::within(device_->options().opening / 3);
   auto memory = lane.seat.stream->allocate(1);
   if (!memory.ok()) return std::move(memory).error();
   auto* data = memory.value().get();

@@ -75,7 +75,7 @@ struct Prepared {
 /// there, with nothing wrong elsewhere. Not where memory ran out, of which others would have no
 /// more with its work.
 struct FailedWork {
-  std::int64_t step = 0;
+  std::int64_t step = 0;  ///< 0: none ran, as the layout came up.
   EpochNumber epoch_number = 0;
   std::vector<std::string> samples = {};  ///< Ids, of the part; none: it was work for no one part.
   std::string thrown = {};                ///< The first line of what the exception says; the same

@@ -167,6 +167,35 @@ TEST_CASE("devices that fail cost their nodes, and the step goes on elsewhere",
   CHECK(says(head.ended->message, "nodes were lost one after the other, each while it ran step 1"));
 }
 
+TEST_CASE("a device that does not get into its groups of calls costs its node, and blames no step",
+          "[actors][recovery][errors]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  failing.throw_at(1, 1);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  head.tell(applied_atom::value, NodeId{0}, EpochNumber{2});
+  engine::FailedWork failed{0, 2};
+  failed.error = {Errc::timed_out, "NCCL group 'rows' cannot be opened", {}, {}};
+  failed.by_device = true;
+  head.tell(NodeId{2}, failed);
+  // What its other ends say belongs to the layout before.
+  head.tell(failed_atom::value, NodeId{3}, EpochNumber{2},
+            Error{Errc::transport_failed, "NCCL group 'rows' cannot be opened", {}, {}});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[2].stops.size() == 1);
+  CHECK(says(head.seen[2].stops[0], "was lost: NCCL group 'rows' cannot be opened"));
+  failing.begin_again(3, {0, 3});
+  engine::FailedWork again{1, 3};  // Other words, of other samples.
+  again.thrown = "too cold";
+  again.error = {Errc::internal, "too cold, in step 1", {}, {}};
+  head.tell(NodeId{3}, again);
+  head.leave({0, 3});
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "step 1 fails again where it is trained again: node 3 "));
+}
+
 TEST_CASE("a device whose calls fail is done without where no other node is lost",
           "[actors][recovery][errors]") {
   FailingHead failing;

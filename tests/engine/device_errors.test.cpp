@@ -8,11 +8,26 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/execution/nccl_device.hpp"
+
 namespace troupe::engine {
 namespace {
 
 c10::AcceleratorError cuda_error(int code) {
   return {{"launch", "kernel.cu", 1}, code, "CUDA error: of number " + std::to_string(code)};
+}
+
+TEST_CASE("a device whose own NCCL opens no group counts as failed, by no fault of a step",
+          "[engine][errors]") {
+  const auto failed = failed_opening({Errc::timed_out, "rank 1 says: it hangs", {}, "look"}, 5);
+  REQUIRE(failed);
+  CHECK(failed->step == 0);
+  CHECK(failed->epoch_number == 5);
+  CHECK(failed->by_device);
+  CHECK(failed->thrown == "rank 1 says: it hangs");
+  CHECK(failed->error.fix == "look");
+  for (const Errc code : {Errc::transport_failed, Errc::invalid_argument, Errc::unavailable})
+    CHECK_FALSE(failed_opening({code, "rank 0 says: it hangs", {}, {}}, 5));
 }
 
 TEST_CASE("a device is lost by errors that stay, and by its hardware", "[engine][errors]") {

@@ -395,6 +395,21 @@ def rows_by_nccl_that_hang_or_fail_cost_a_node(bench):
         expect(words in lost[0], f"{name}: it is not said what happened: {lost}")
 
 
+def a_lane_of_rows_that_hangs_as_it_opens_costs_a_node(bench):
+    """In NCCL's own call, in both attempts, as the job begins: the layout comes up without the node whose call it is, in the time in which
+    it must. In what is left another one may be the end of a lane that hangs likewise."""
+    frozen = [f"modules.{module}.freeze=true" for module in ("vision", "vision_projector", "audio", "audio_projector")]
+    job = bench.start_by_nccl("nccl-rows-open", *pipelines([0], [1, 2]), *frozen, "cluster.join_timeout_s=30", "cluster.fault_tolerance=1",
+                              calls=parity_nccl.ROWS, FAKE_NCCL_SCRIPT="hang@init:1 hang@init#2:1")
+    job.finish()
+    bench.check(job, frozen)
+    lost = [event["why"] for event in job.events()]
+    expect(1 <= len(lost) <= 2, f"losses: {lost}")
+    expect("node 2 (" in lost[0], f"it is not the one whose call hangs: {lost}")
+    expect("NCCL group 'rows from device 1.0 to 2.0'" in lost[0], f"the devices are not named: {lost}")
+    expect("the call that opens it has not ended after" in lost[0], f"it is not said what happened: {lost}")
+
+
 def one_after_the_other_down_to_one(bench):
     job = bench.start("down", *LAYOUTS["two pipelines"])
     for step, node in ((2, 1), (5, 3), (9, 0)):
@@ -1109,7 +1124,8 @@ def random_events(bench):
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
          nodes_that_encode_too_work_for_both, groups_keep_devices_of_their_own, phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_or_fails_costs_a_node,
-         nodes_are_lost_amid_rows_by_nccl, rows_by_nccl_that_hang_or_fail_cost_a_node, one_after_the_other_down_to_one,
+         nodes_are_lost_amid_rows_by_nccl, rows_by_nccl_that_hang_or_fail_cost_a_node, a_lane_of_rows_that_hangs_as_it_opens_costs_a_node,
+         one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, who_joins_says_how_fast_it_is, a_node_that_slows_down_leaves,

@@ -41,7 +41,28 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::open(std::shared_ptr<NcclCon
 }
 
 void NcclCommunicator::end_opening(Deadline started) {
-  if (!opened().done()) end(timed_out("opening", started));
+  if (opened().done()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stuck_ = is_called_;
+  }
+  end(timed_out(is_stuck() ? "the call that opens it" : "opening", started));
+}
+
+bool NcclCommunicator::is_stuck() const {
+  const std::lock_guard lock(mutex_);
+  return is_stuck_;
+}
+
+nccl::Code NcclCommunicator::call(const Opening& opening) {
+  const auto enter = [this](bool is_called) {
+    const std::lock_guard lock(mutex_);
+    is_called_ = is_called;
+  };
+  enter(true);
+  const auto code = opening.opener(&made_);
+  enter(false);
+  return code;
 }
 
 void NcclCommunicator::open_now(const Opening& opening) {
@@ -49,7 +70,7 @@ void NcclCommunicator::open_now(const Opening& opening) {
   // Whatever hangs here is found out by the deadline; a thread that was left behind and comes back
   // goes on below, and gives up at once.
   if (status) {
-    const auto code = opening.opener(&made_);
+    const auto code = call(opening);
     if (code != nccl::Code::success && code != nccl::Code::in_progress) {
       status = context_->library->error("opening", code);
     }

@@ -49,6 +49,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   /// deadline passed.
   Operation opened() const { return opening_.operation(); }
 
+  /// Whether that deadline passed while NCCL's call, which promises not to wait, had not returned.
+  bool is_stuck() const;
+
   /// Launches the steps one after the other; ends when the stream has done them. `keep` is held
   /// until NCCL cannot touch its memory any more. `what` names the operation in errors.
   /// Errors: as `opened`, and what ended the communicator before.
@@ -89,6 +92,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
 
   // On the device's thread.
   void open_now(const Opening& opening);
+  nccl::Code call(const Opening& opening);
   bool ask_opened(const Opening& opening);
   /// Whether NCCL may still write the handle of one that is over.
   bool may_be_made(const Opening& opening) const;
@@ -124,6 +128,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   nccl::Comm made_ = nullptr;  ///< NCCL writes it: read by `handle` alone.
+  bool is_called_ = false;     ///< The device's thread is in the call that opens it.
+  bool is_stuck_ = false;      ///< It was when the time for that was over.
   bool is_settled_ = false;    ///< NCCL writes `made_` no more.
   bool is_ready_ = false;      ///< Was open once.
   bool is_claimed_ = false;    ///< Somebody aborts it.

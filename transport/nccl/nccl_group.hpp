@@ -68,7 +68,9 @@ class NcclGroup final : public Collectives {
   /// Opens a group; all its ranks call it at about the same time. The transport connects the nodes
   /// and must outlive the group.
   /// Errors: invalid_argument: as `Group::create`; ranks with other versions, groups or
-  /// generations, or on one GPU. timed_out, transport_failed: with the rank that could not and why.
+  /// generations, or on one GPU. With the rank that could not and why: timed_out: this one, by
+  /// itself; transport_failed: another one, or what NCCL says. Where all ranks only waited nobody
+  /// knows whose NCCL it is, and the first one counts.
   static Made create(Transport& transport, std::shared_ptr<NcclContext> context,
                      std::shared_ptr<NcclStream> stream, NcclGroupOptions options,
                      Deadline deadline);

@@ -45,14 +45,24 @@ Result<nccl::UniqueId> make_id(const std::shared_ptr<NcclContext>& context, Dead
   return asked->id;
 }
 
-/// The worst failure, with its rank; the others may only have waited for that one.
-std::optional<Error> failure_in(const std::vector<NcclOutcome>& outcomes) {
+/// The worst failure, with its rank; the others may only have waited for that one. `own`: of this
+/// rank, `rank`: timed_out where that is the one.
+std::optional<Error> failure_in(const std::vector<NcclOutcome>& outcomes, const Status& own,
+                                std::int32_t rank) {
   const auto worst = std::ranges::max_element(outcomes, {}, &NcclOutcome::kind);
   if (worst->kind == NcclOutcome::Kind::well) return std::nullopt;
-  return Error{Errc::transport_failed,
-               "rank " + std::to_string(worst - outcomes.begin()) +
+  const auto number = worst - outcomes.begin();
+  const bool is_own_hang = number == rank && !own && own.error().code == Errc::timed_out;
+  return Error{is_own_hang ? Errc::timed_out : Errc::transport_failed,
+               "rank " + std::to_string(number) +
                    " says: " + std::string(worst->why, strnlen(worst->why, sizeof worst->why)),
                "", ""};
+}
+
+/// A meeting that does not come about is never this rank's fault.
+Error at_others(Error error) {
+  if (error.code == Errc::timed_out) error.code = Errc::transport_failed;
+  return error;
 }
 
 bool is_hopeless(const std::vector<NcclOutcome>& outcomes) {
@@ -144,13 +154,13 @@ struct NcclGroup::Maker {
                                                     bool& hopeless) {
     std::shared_ptr<NcclCommunicator> made;
     Status own = Done{};
-    bool is_own_hopeless = false;
+    auto at_least = NcclOutcome::Kind::waited;
     if (shrinking) {
       made = shrink(*shrinking);
     } else {
       // First of all: NCCL has to be done with the old one before there is a new one on the device.
       own = let_go_of(past.communicator);
-      is_own_hopeless = !own;
+      if (!own) at_least = NcclOutcome::Kind::hopeless;
       auto own_id = Result<nccl::UniqueId>(nccl::UniqueId{});
       if (options.rank == 0) own_id = own ? make_id(context, attempt_end()) : own.error();
       const auto id = meeting.share_id(own_id, number, deadline);
@@ -159,19 +169,24 @@ struct NcclGroup::Maker {
     }
     // The watchdog ends it; the bound here is for the watchdog.
     if (made) own = made->opened().wait(attempt_end() + std::chrono::seconds(1));
+    if (!own && made && made->is_stuck()) at_least = NcclOutcome::Kind::stuck;
     if (shrinking) {
-      const auto gone = let_go_of(past.communicator);
-      if (!gone) own = gone;
-      is_own_hopeless = !gone;
+      if (const auto gone = let_go_of(past.communicator); !gone) {
+        own = gone;
+        at_least = NcclOutcome::Kind::hopeless;
+      }
     }
     if (!own && made) {
       if (const auto gone = let_go_of(made); !gone) {
         own = gone;
-        is_own_hopeless = true;
+        at_least = NcclOutcome::Kind::hopeless;
       }
     }
-    const auto outcomes = meeting.compare(outcome_of(own, is_own_hopeless), deadline);
-    const auto failure = outcomes ? failure_in(outcomes.value()) : std::optional(outcomes.error());
+    // Letting go of one that hangs takes time besides.
+    const auto outcomes =
+        meeting.compare(outcome_of(own, at_least), deadline + context->limits.release);
+    const auto failure = outcomes ? failure_in(outcomes.value(), own, options.rank)
+                                  : std::optional(at_others(outcomes.error()));
     if (!failure) return made;
     hopeless = !outcomes.ok() || is_hopeless(outcomes.value());
     if (const auto gone = let_go_of(made); !gone) return gone.error();
@@ -190,7 +205,7 @@ struct NcclGroup::Maker {
     const auto hellos = meeting.greet(hello(), deadline);
     if (!hellos) {
       (void)let_go_of(past.communicator);
-      return hellos.error();
+      return at_others(hellos.error());
     }
     bool shrinks = can_all_shrink(hellos.value());
     Error last;
@@ -292,7 +307,8 @@ NcclGroup::Made NcclGroup::split(std::optional<std::int32_t> color, std::uint32_
                                      {opener, communicator_, !color.has_value()}, end);
   const auto own = part->opened().wait(end + std::chrono::seconds(1));
   const auto outcomes = meeting_.compare(outcome_of(own), deadline + options.attempt);
-  auto failure = outcomes ? failure_in(outcomes.value()) : std::optional(outcomes.error());
+  auto failure = outcomes ? failure_in(outcomes.value(), own, rank())
+                          : std::optional(at_others(outcomes.error()));
   if (!failure && color) {
     auto meeting = NcclMeeting::create(
         *transport_, {options.members, options.rank, options.generation, options.group_id});

@@ -53,13 +53,12 @@ Status check(const std::vector<NcclHello>& hellos, std::size_t own_rank) {
 
 }  // namespace
 
-NcclOutcome outcome_of(const Status& status, bool is_hopeless) {
+NcclOutcome outcome_of(const Status& status, NcclOutcome::Kind at_least) {
   NcclOutcome outcome;
   if (status) return outcome;
   const bool has_waited = status.error().code == Errc::timed_out;
-  outcome.kind = is_hopeless  ? NcclOutcome::Kind::hopeless
-                 : has_waited ? NcclOutcome::Kind::waited
-                              : NcclOutcome::Kind::failed;
+  outcome.kind =
+      std::max(at_least, has_waited ? NcclOutcome::Kind::waited : NcclOutcome::Kind::failed);
   const auto& why = status.error().message;
   std::memcpy(outcome.why, why.data(), std::min(why.size(), sizeof outcome.why - 1));
   return outcome;

@@ -32,6 +32,7 @@ struct NcclOutcome {
   enum class Kind : std::uint32_t {
     well,
     waited,    ///< It waited in vain, perhaps for a rank that failed.
+    stuck,     ///< Its call of NCCL did not return, though it promises not to wait.
     failed,    ///< Another attempt may do.
     hopeless,  ///< NCCL does not let go of something: no attempt will do.
   };
@@ -39,8 +40,9 @@ struct NcclOutcome {
   char why[252] = {};  ///< Where it failed.
 };
 
-/// `is_hopeless`: where it failed.
-NcclOutcome outcome_of(const Status& status, bool is_hopeless = false);
+/// `at_least`: what is known of it where it failed.
+NcclOutcome outcome_of(const Status& status,
+                       NcclOutcome::Kind at_least = NcclOutcome::Kind::waited);
 
 class NcclMeeting {
  public:

@@ -157,6 +157,46 @@ TEST_CASE("an opening that always fails ends with the rank and its reason", "[tr
   check_clean(ranks, 0);
 }
 
+TEST_CASE(
+    "of an opening that hangs the rank is named whose call it is, and hears that it is its own",
+    "[transport][errors]") {
+  const bool is_known = GENERATE(true, false);
+  Ranks ranks(2);
+  ranks.options.attempt = milliseconds(300);
+  ranks.options.attempts_max = 2;
+  // Where both calls have returned nobody knows whose NCCL it is: the first rank counts.
+  ranks.nccl().script(is_known ? "hang@init:1 hang@init#2:1 never@init:0 never@init#2:0"
+                               : "absent@init:1 absent@init#2:1");
+  const std::size_t named = is_known ? 1 : 0;
+  const auto opened = ranks.open({0, 1}, 1);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    CAPTURE(is_known, rank);
+    REQUIRE_FALSE(opened[rank].ok());
+    const Error& why = opened[rank].error();
+    CHECK(why.code == (rank == named ? Errc::timed_out : Errc::transport_failed));
+    CHECK_THAT(why.message, ContainsSubstring("rank " + std::to_string(named) + " says: "));
+    CHECK_THAT(why.message,
+               ContainsSubstring(is_known ? "the call that opens it has not ended after"
+                                          : "opening has not ended after"));
+  }
+  check_clean(ranks, 0);
+}
+
+TEST_CASE("who waits in vain for the other ranks to meet does not call it its own fault",
+          "[transport][errors]") {
+  Ranks ranks(2);
+  const auto limit = milliseconds(300);
+  auto& rank = ranks[0];
+  auto options = ranks.options;
+  options.members = {0, 1};
+  options.rank = 0;
+  options.generation = 1;
+  const auto made =
+      NcclGroup::create(*rank.transport, rank.context, rank.stream, options, within(limit));
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().code == Errc::transport_failed);
+}
+
 TEST_CASE("a shrinking that fails is followed by a new communicator", "[transport][errors]") {
   const auto script = GENERATE(as<std::string>{}, "error=3@shrink:0", "never@shrink:0",
                                "absent@shrink:1", "hang@shrink:1", "forever@shrink:0");
