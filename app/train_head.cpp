@@ -245,6 +245,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
         gathering_window_s(job.cluster),
         opened.saves_only,
         opened.resume.is_start() ? 0 : opened.resume.progress.step,
+        opened.goes_back,
         opened.without_nodes,
         [&](const JobProgress* live) -> Status {
           if (live != nullptr) {

@@ -40,6 +40,7 @@ struct Opened {
   /// Nodes of the run may wait for a head; else, why the job cannot go on where none does.
   bool gathers = false;
   bool saves_only = false;  ///< It then saves what they hold, and ends.
+  bool goes_back = false;   ///< To its checkpoint where they hold only a part of a newer step.
   std::int32_t tries = 0;   ///< So often the job began again from where it goes on.
   Status without_nodes = Done{};
 };

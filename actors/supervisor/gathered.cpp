@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/vocabulary/joined.hpp"
 #include "scheduler/state/state_moves.hpp"
 
 namespace troupe::actors {
@@ -74,6 +75,16 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
   return gathered;
 }
 
+void set_aside(Gathered& gathered, const std::set<NodeId>& late) {
+  for (const NodeId node : late) {
+    gathered.members.erase(node);
+    gathered.must_settle.erase(node);
+    gathered.must_finish.erase(node);
+    gathered.strays[node] =
+        "it did not finish step " + std::to_string(gathered.progress.step) + " in time";
+  }
+}
+
 StatePlacement state_before(const Gathered& gathered, const std::vector<ParameterInfo>& parameters,
                             Dtype dtype) {
   ParallelPlan plan = gathered.plan;
@@ -97,6 +108,16 @@ std::vector<NodeId> missing_nodes(const Gathered& gathered) {
   for (const NodeId node : gathered.plan.nodes())
     if (!gathered.members.contains(node)) missing.push_back(node);
   return missing;
+}
+
+std::string missing_text(const Gathered& gathered) {
+  std::vector<std::string> words;
+  for (const NodeId node : missing_nodes(gathered)) {
+    const auto stray = gathered.strays.find(node);
+    words.push_back("node " + std::to_string(node.value) +
+                    (stray == gathered.strays.end() ? "" : " (" + stray->second + ")"));
+  }
+  return joined_by_and(words);
 }
 
 }  // namespace troupe::actors

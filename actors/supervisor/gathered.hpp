@@ -34,6 +34,9 @@ struct Gathered {
 /// REQUIRES: no node is in the middle of a step that it heard the word on.
 Gathered weigh(const std::map<NodeId, NodeHolding>& holdings);
 
+/// Nodes that did not finish the last step in their time are no members, and strays from here on.
+void set_aside(Gathered& gathered, const std::set<NodeId>& late);
+
 /// Where state lay while all nodes of the layout were there; what was on its way counts for
 /// nothing.
 StatePlacement state_before(const Gathered& gathered, const std::vector<ParameterInfo>& parameters,
@@ -44,5 +47,9 @@ StatePlacement held_by_members(const Gathered& gathered, StatePlacement before);
 
 /// Places that the layout had and nobody takes: their nodes were lost with the head.
 std::vector<NodeId> missing_nodes(const Gathered& gathered);
+
+/// The same in words, with why those are of no use that came: `node 1 and node 3 (it holds the
+/// state of step 5, others that of 7)`. Empty where nobody is missing.
+std::string missing_text(const Gathered& gathered);
 
 }  // namespace troupe::actors

@@ -17,6 +17,7 @@ struct GatherWish {
   double window_s = 0;          ///< So long nodes are waited for.
   bool ends = false;            ///< It only saves what they hold.
   std::int64_t saved_step = 0;  ///< Of the checkpoint that it would go on from without them.
+  bool goes_back = false;       ///< To that, though nodes hold a part of a newer step.
   Status without = Done{};      ///< Why it cannot go on without them.
   /// Opens the run folder, and puts it, its logger and where the job goes on into the resources:
   /// after the nodes' progress; or, without, from a checkpoint or from the beginning.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/link/refusal.hpp"
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/gathered.hpp"
 #include "actors/supervisor/missed_steps.hpp"
@@ -209,21 +208,44 @@ void do_without(Self self, const std::string& why) {
   go_on_without(self);
 }
 
-void decide(Self self) {
+/// They hold a part of the model, of a step that is in no checkpoint, and nobody has said that it
+/// may be given up: those that are missing may only be out of reach.
+Error half_a_model(const GatherWish& wish, const Gathered& gathered, const Error& not_whole) {
+  const std::string step = std::to_string(gathered.progress.step);
+  const std::string saved = std::to_string(wish.saved_step);
+  Error why{Errc::infeasible,
+            "nodes of this run wait for their head with the state of step " + step + ", and " +
+                not_whole.message + "; missing: " + missing_text(gathered),
+            {},
+            "where these nodes still run, let them reach this head (they and the others keep "
+            "their state for cluster.head_timeout_s), and start it again; else "};
+  if (!wish.without.ok()) why.message += "; " + wish.without.error().message;
+  if (wish.saved_step > 0)
+    why.fix += "--resume goes back to the checkpoint of step " + saved + ", or ";
+  why.fix += "--fresh begins anew, without what they hold";
+  return why;
+}
+
+/// `late`: who was to finish the last step, and did not in time.
+void decide(Self self, const std::set<NodeId>& late) {
   auto& state = self->state;
+  const GatherWish& wish = *state.resources->gather;
+  if (state.gathering->holdings.empty()) return do_without(self, {});
   Gathered gathered = weigh(state.gathering->holdings);
-  for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
-  if (gathered.members.empty()) return do_without(self, "no node has the state of any stage");
+  set_aside(gathered, late);
   const engine::JobSetup& setup = state.resources->setup;
   const auto before = state_before(gathered, setup.parameters, setup.job.train.dtype);
   const auto placed = held_by_members(gathered, before);
-  const std::int64_t step = gathered.progress.step, saved = state.resources->gather->saved_step;
+  const std::int64_t step = gathered.progress.step, saved = wish.saved_step;
   const Status whole = check_holders(state, placed);
-  if (!whole.ok() && !(state.resources->gather->ends && step > saved))
-    return do_without(self, whole.error().message);
+  // Nobody is sent away before: what they hold would be lost to another head too.
+  if (!whole.ok() && !wish.ends && !wish.goes_back && (step > saved || gathered.members.empty()))
+    return fail(self, half_a_model(wish, gathered, whole.error()));
+  if (!whole.ok() && !(wish.ends && step > saved)) return do_without(self, whole.error().message);
   if (step < saved)
     return do_without(self, "step " + std::to_string(saved) +
                                 " is saved, and they have only come to " + std::to_string(step));
+  for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
   if (!gathered.must_finish.empty() || !gathered.must_settle.empty())
     return give_word(self, gathered);
   if (auto connected = connect_members(state, *state.gathering); !connected.ok())
@@ -240,59 +262,6 @@ bool is_complete(const Gathering& gathering, Time now) {
                      [&](NodeId node) { return gathering.holdings.contains(node); });
 }
 
-caf::error refuse(Self self, const NodeHello& hello, const std::string& why) {
-  self->state.resources->logger.warning("refused " + hello.host + " (pid " +
-                                        std::to_string(hello.pid) + "): " + why);
-  return refuse_with({Errc::cancelled, why, {}, "start it again"});
-}
-
-/// What it holds comes too late, and is of no use: it begins anew, and joins like others.
-caf::error send_anew(Self self, const NodeHello& hello, const std::string& why) {
-  self->state.resources->logger.warning(hello.host + " (pid " + std::to_string(hello.pid) +
-                                        ") begins anew: " + why);
-  return send_anew_with(why);
-}
-
-/// Waits for another head: looks on, and comes by here again.
-caf::error turn_away(Self self, const NodeHello& hello, const std::string& why) {
-  const std::string who = hello.host + " (pid " + std::to_string(hello.pid) + ")";
-  if (self->state.turned_away.insert(who).second)
-    self->state.resources->logger.warning("turned away " + who + ": " + why);
-  return refuse_with({Errc::cancelled, why, {}, {}});
-}
-
-/// Its state would be lost to a job that goes on without it.
-Error other_build(const NodeHello& hello, const std::string& build) {
-  return {Errc::invalid_argument,
-          "nodes of this run wait for their head with the state of step " +
-              std::to_string(hello.holding.front().progress.step) + ", and are build " +
-              hello.build + " of troupe; this is " + build,
-          hello.host,
-          "start that build, or wait until the nodes have saved and ended "
-          "(cluster.head_timeout_s); --fresh gives the state up"};
-}
-
-/// The same where its plug-ins are others; a head that only saves what nodes hold runs none of
-/// them.
-Status same_code(const HeadResources& head, const NodeHello& hello) {
-  if (head.gather && head.gather->ends) return Done{};
-  const NodeHolding& holding = hello.holding.front();
-  auto same = engine::same_plugins(head.plugins, holding.ready.plugins,
-                                   hello.host + " (pid " + std::to_string(hello.pid) + ")");
-  if (same.ok()) return same;
-  return Error{Errc::invalid_argument,
-               "nodes of this run wait for their head with the state of step " +
-                   std::to_string(holding.progress.step) + ", and " + same.error().message,
-               same.error().where,
-               "put that build back, or wait until the nodes have saved and ended "
-               "(cluster.head_timeout_s); --fresh gives the state up"};
-}
-
-/// Whether it has come before, and its connection broke since.
-bool is_same_process(const Member& node, const NodeHello& hello) {
-  return node.phase == Member::Phase::joined && node.host == hello.host && node.pid == hello.pid;
-}
-
 }  // namespace
 
 void begin_gathering(Self self) {
@@ -302,50 +271,6 @@ void begin_gathering(Self self) {
   state.gathering->begun = now(self);
   state.gathering->until = now(self) + seconds(state.resources->gather->window_s);
   state.resources->logger.info("looking for nodes that wait for the head of this run");
-}
-
-caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
-  auto& state = self->state;
-  if (hello.holding.empty()) {
-    const auto sender = self->current_sender();  // The promise takes it away.
-    auto promise = self->make_response_promise<NodeWelcome>();
-    state.gathering->later.push_back({promise, hello, sender});
-    return promise;
-  }
-  if (hello.run_id != state.resources->run_id)
-    return turn_away(self, hello, "it waits for the head of another run");
-  if (hello.incarnation > state.resources->incarnation)  // It was only stopped, and ends soon.
-    return turn_away(self, hello, "it obeyed a newer head of this run");
-  if (hello.build != state.resources->build && state.job.phase() == Phase::gathering) {
-    fail(self, other_build(hello, state.resources->build));
-    return turn_away(self, hello, "it is another build of troupe");
-  }
-  if (auto same = same_code(*state.resources, hello);
-      !same.ok() && state.job.phase() == Phase::gathering) {
-    fail(self, same.error());
-    return turn_away(self, hello, "it has another build of a plug-in");
-  }
-  if (state.job.phase() != Phase::gathering)
-    return send_anew(
-        self, hello,
-        "the job goes on without it since it lost its head, and what it holds, of step " +
-            std::to_string(hello.holding.front().progress.step) +
-            ", comes too late; it joins again like a new node");
-  const NodeHolding& holding = hello.holding.front();
-  const NodeId id = holding.ready.node;
-  const bool has_place = state.job.members.has(id);
-  if (has_place && is_same_process(state.job.members[id], hello))
-    return turn_away(self, hello, "the end of its last connection is not noticed yet");
-  if (!has_place || state.job.members.is_there(id))
-    return refuse(self, hello, "there is no place for node " + std::to_string(id.value));
-  state.job.members.join(id, hello.host, hello.pid, now(self));
-  state.links[id.index()] = {self->current_sender(), {}, {}};
-  state.gathering->last_join = now(self);
-  self->monitor(state.links[id.index()].handle);
-  state.gathering->holdings[id] = holding;
-  state.resources->logger.info(describe(state.job.members, id) + " has the state of step " +
-                               std::to_string(holding.progress.step));
-  return welcome_to(state, id);
 }
 
 void gathered_device_finished(Self self, const engine::DeviceReport& report) {
@@ -386,14 +311,12 @@ void watch_gathering(Self self) {
     if (!gathering.unfinished.empty() && !is_late) return;
     std::set<NodeId> late;
     for (const auto& [device, node] : gathering.unfinished) late.insert(node);
-    for (const NodeId node : late)
-      dismiss(self, node, "it did not finish step " + std::to_string(gathering.finished.step));
     gathering.unfinished.clear();
-    return decide(self);
+    return decide(self, late);
   }
   if (!is_late && !is_complete(gathering, now(self))) return;
   gathering.is_decided = true;
-  decide(self);
+  decide(self, {});
 }
 
 }  // namespace troupe::actors

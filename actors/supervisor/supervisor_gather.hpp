@@ -11,10 +11,6 @@ namespace troupe::actors {
 /// Waits for the nodes of the job before. REQUIRES: the resources say how.
 void begin_gathering(SupervisorSelf self);
 
-/// A node wants a place while others are gathered, or shows what it holds: one that begins is
-/// answered when all are gathered; one that comes too late begins anew.
-caf::result<NodeWelcome> join_gathered(SupervisorSelf self, const NodeHello& hello);
-
 /// A device of theirs has finished the last step of the head before.
 void gathered_device_finished(SupervisorSelf self, const engine::DeviceReport& report);
 

@@ -8,7 +8,7 @@
 #include "actors/link/refusal.hpp"
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
-#include "actors/supervisor/supervisor_gather.hpp"
+#include "actors/supervisor/supervisor_gather_joins.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"

@@ -77,6 +77,15 @@ TEST_CASE("what arrives during a step that nobody heard the word on may not be t
   CHECK((gathered.must_finish == std::set<NodeId>{NodeId{0}, NodeId{2}}));
 }
 
+TEST_CASE("who is late with the last step is missing, with its reason", "[actors][takeover]") {
+  auto gathered = weigh(all({at_step(0, 7), at_step(1, 6)}));
+  CHECK(missing_text(gathered) == "node 2");
+  set_aside(gathered, {NodeId{1}});
+  CHECK((gathered.members == std::set<NodeId>{NodeId{0}}));
+  CHECK(gathered.must_finish.empty());
+  CHECK(missing_text(gathered) == "node 1 (it did not finish step 7 in time) and node 2");
+}
+
 TEST_CASE("who is further behind is of no use", "[actors][takeover]") {
   const auto gathered = weigh(all({at_step(0, 7), at_step(1, 5), at_step(2, 7)}));
   CHECK((gathered.members == std::set<NodeId>{NodeId{0}, NodeId{2}}));

@@ -149,36 +149,6 @@ TEST_CASE("a loss behind a takeover is borne before a batch is planned", "[actor
   CHECK_FALSE(head.seen[0].configurations[1].plan.nodes().contains(NodeId{1}));
 }
 
-TEST_CASE("where the nodes do not hold all of the model the job goes on without them",
-          "[actors][takeover]") {
-  TakingOver taking(one_pipeline);
-  Head& head = taking.head;
-  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
-  taking.pass(6s);
-  REQUIRE(taking.opened.size() == 1);
-  CHECK_FALSE(taking.opened[0]);
-  CHECK(taking.started[0].empty());
-  for (const std::size_t id : {0u, 2u, 3u}) {
-    REQUIRE(head.seen[id].restarts.size() == 1);
-    CHECK(says(head.seen[id].restarts[0], "no other node has "));
-  }
-  head.seen = std::vector<NodeSeen>(4);
-  head.start_training();  // From the beginning, here.
-  CHECK(head.scheduler.next == std::vector<std::int64_t>{0});
-}
-
-TEST_CASE("a head that cannot go on without them leaves half a model to another one",
-          "[actors][takeover]") {
-  TakingOver taking(one_pipeline);
-  Head& head = taking.head;
-  head.resources.gather->without = Error{Errc::unavailable, "nothing is saved", {}, {}};
-  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
-  taking.pass(6s);
-  REQUIRE(head.ended);
-  CHECK(says(head.ended->message, "nothing is saved"));
-  for (const NodeSeen& node : head.seen) CHECK(node.stops.empty());
-}
-
 // Window: nobody holds a shard any more
 TEST_CASE("a head that only saves saves what nodes hold though it is no whole model",
           "[actors][takeover]") {

@@ -54,6 +54,7 @@ class TakingOver {
         GatherWish{5,
                    false,
                    0,
+                   false,
                    Done{},
                    [this, &it](const JobProgress* live) -> Status {
                      if (!opens.ok()) return opens;

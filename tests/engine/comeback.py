@@ -186,6 +186,28 @@ def nodes_without_a_head_save_what_lives(bench):
     expect(manifest["progress"]["step"] == job.steps() >= 3, f"of step {manifest['progress']['step']}, trained are {job.steps()}")
 
 
+# Window: the head is lost, and nodes that held what nobody else has
+def half_a_model_is_given_up_only_where_that_is_asked(bench):
+    """The head and the node with the llm go: the same command leaves what the other node holds alone, and says what gives it up."""
+    for name, more, way in (("nothing-saved", [], "else --fresh begins anew"),
+                            ("saved", ["checkpoint.every_steps=2", "recovery.from_checkpoint=false"],
+                             "--resume goes back to the checkpoint of step ")):
+        words = [*pipelines([0, 1]), "cluster.head_timeout_s=60", *more]
+        job = bench.start(f"half-{name}", *words, steps=400)
+        job.wait_for(3)
+        wait_until(lambda more=more, job=job: not more or saved(job) >= 2, "a checkpoint")
+        kill_head(job)
+        os.kill(job.nodes[1], signal.SIGKILL)
+        time.sleep(0.4)  # Until a step whose word node 0 heard is finished there.
+        before = saved(job), (job.run / "metrics.jsonl").read_bytes()
+        output = bench.start(f"half-{name}", *words, steps=400).finish(2)
+        for word in ("nodes of this run wait for their head with the state of step ", "no other node has llm.", "missing: node 1", way):
+            expect(word in output, f"{name}: '{word}' is not told:\n{output[-1500:]}")
+        expect(alive(job.nodes[0]), f"{name}: node 0 is gone with what it holds:\n{output[-1500:]}")
+        expect((saved(job), (job.run / "metrics.jsonl").read_bytes()) == before, f"{name}: the run was touched")
+        os.kill(job.nodes[0], signal.SIGKILL)
+
+
 def split_into_parts(checkpoint):
     """What each device wrote of a checkpoint becomes an incomplete save of its own."""
     whole = json.loads((checkpoint / "manifest.json").read_text(encoding="utf-8"))
@@ -368,7 +390,7 @@ def a_spare_node_stands_by_and_takes_the_place_of_a_lost_one(bench):
 
 
 CASES = [a_job_begins_again_from_its_checkpoint_by_itself, what_lives_is_saved_where_nobody_has_the_rest,
-         nodes_without_a_head_save_what_lives, parts_of_one_step_are_put_together,
+         nodes_without_a_head_save_what_lives, half_a_model_is_given_up_only_where_that_is_asked, parts_of_one_step_are_put_together,
          halves_that_did_not_meet_save_parts_that_are_put_together, a_job_that_is_lost_again_and_again_ends,
          nodes_of_other_machines_begin_again_too, a_job_begins_with_few_nodes_and_takes_up_a_late_one,
          a_node_that_is_lost_while_costs_are_measured_was_never_there, too_few_nodes_save_and_end,
