@@ -18,6 +18,7 @@
 #include "app/read_limits.hpp"
 #include "app/run_argument.hpp"
 #include "app/terminal.hpp"
+#include "engine/iteration/data_warnings.hpp"
 #include "runtime/data/batches/epochs.hpp"
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
@@ -43,7 +44,9 @@ struct Options {
 
 /// Where a run's checkpoints are; the folder itself where it is one of checkpoints.
 Result<fs::path> folder_of(const fs::path& run) {
-  if (!files::is_there(run / "resolved.toml") && !state::checkpoints_in(run).empty()) return run;
+  const bool has_saves =
+      !state::checkpoints_in(run).empty() || !state::incomplete_saves_in(run).empty();
+  if (!files::is_there(run / "resolved.toml") && has_saves) return run;
   if (auto there = check_run_folder(run); !there.ok()) return std::move(there).error();
   return job::checkpoints_of_run(run);
 }
@@ -53,9 +56,11 @@ Result<std::map<std::int64_t, fs::path>> chosen(const Options& options) {
   const auto folder = folder_of(options.run);
   if (!folder.ok()) return folder.error();
   auto all = state::checkpoints_in(folder.value());
-  if (options.step && !all.contains(*options.step))
+  if (options.step && !all.contains(*options.step)) {
+    if (auto parts = state::why_only_parts(folder.value(), options.step)) return *std::move(parts);
     return Error{Errc::not_found, "no checkpoint of step " + std::to_string(*options.step),
                  folder.value().string(), "troupe checkpoint list names those that are there"};
+  }
   if (options.step) return std::map<std::int64_t, fs::path>{*all.find(*options.step)};
   return all;
 }
@@ -142,7 +147,11 @@ std::map<std::string, ModuleSum> sums(const state::CheckpointManifest& manifest)
 int show(const Options& options) {
   const auto all = chosen(options);
   if (!all.ok()) return report(all.error());
-  if (all.value().empty()) return report({Errc::not_found, "no checkpoint yet", options.run, ""});
+  // Parts of a newer state than any that is whole.
+  const auto parts =
+      options.step ? std::nullopt : state::why_only_parts(folder_of(options.run).value());
+  if (all.value().empty())
+    return report(parts ? *parts : Error{Errc::not_found, "no checkpoint yet", options.run, ""});
   const auto checkpoint = state::Checkpoint::open(all.value().rbegin()->second);
   if (!checkpoint.ok()) return report(checkpoint.error());
   const auto& manifest = checkpoint.value().manifest();
@@ -165,6 +174,7 @@ int show(const Options& options) {
     for (const auto& file : manifest.files)
       json["file_list"].push_back(
           {{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+    if (parts) json["incomplete"] = json_of(*parts);
     std::cout << json.dump(2) << "\n";
     return kDone;
   }
@@ -183,6 +193,7 @@ int show(const Options& options) {
     std::cout << "  " << std::left << std::setw(20) << printable(name) << std::right
               << with_unit(sum.parameters) << " parameters" << (sum.trained == 0 ? ", frozen" : "")
               << "\n";
+  if (parts) std::cout << "  newer       " << printable(engine::warning_text(*parts)) << "\n";
   return kDone;
 }
 

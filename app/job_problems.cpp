@@ -1,5 +1,7 @@
 #include "app/job_problems.hpp"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "engine/execution/stage_kinds.hpp"
@@ -11,6 +13,8 @@
 #include "engine/state/state_memory.hpp"
 #include "models/factory.hpp"
 #include "runtime/job/where_given.hpp"
+#include "runtime/state/checkpoint.hpp"
+#include "runtime/state/incomplete_save.hpp"
 #include "scheduler/layout/layout_problems.hpp"
 
 namespace troupe::app {
@@ -62,6 +66,17 @@ std::vector<Error> planning_problems(const job::Job& job) {
   return problems;
 }
 
+/// A run of this job before has saved only parts of its newest state.
+std::optional<Error> only_parts(const job::Job& job) {
+  auto parts = state::why_only_parts(job.checkpoint_dir());
+  if (!parts) return parts;
+  const auto whole = state::checkpoints_in(job.checkpoint_dir());
+  parts->message += whole.empty() ? "; no checkpoint there is whole"
+                                  : "; the newest whole checkpoint is of step " +
+                                        std::to_string(whole.rbegin()->first);
+  return parts;
+}
+
 }  // namespace
 
 std::vector<Error> job_problems(const job::LoadedJob& loaded, const std::string& file) {
@@ -95,6 +110,7 @@ std::vector<Error> job_warnings(const job::LoadedJob& loaded, const engine::JobS
     warnings.push_back(std::move(fits).error());
     warnings.back().message += "; training would be refused on this machine";
   }
+  if (auto parts = only_parts(loaded.job)) warnings.push_back(*std::move(parts));
   const auto dataset = data::Dataset::open(setup.data);
   if (!dataset.ok()) return warnings;
   for (auto& warning : engine::data_warnings(loaded, dataset.value()))

@@ -28,7 +28,8 @@ Status check_kinds(const engine::JobSetup& setup, std::span<const ParallelPlan> 
 /// Errors: infeasible: training would be refused here.
 Status check_memory_here(const engine::JobSetup& setup);
 
-/// What the job says in vain, and what does not fit into this machine. Data that cannot be opened
+/// What the job says in vain, what does not fit into this machine, and a part of its state that a
+/// run before has left. Data that cannot be opened
 /// are the business of `data check`. REQUIRES: the job has no problems.
 std::vector<Error> job_warnings(const job::LoadedJob& loaded, const engine::JobSetup& setup);
 

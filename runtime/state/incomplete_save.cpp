@@ -47,12 +47,13 @@ bool is_same_state(const CheckpointManifest& a, const CheckpointManifest& b) {
          x.tokens == y.tokens && x.generation == y.generation && x.data == y.data;
 }
 
-/// Those of the newest step, as far as they can be read and are of the first one's state.
-std::vector<IncompleteSave> newest_saves(const fs::path& folder) {
-  const auto all = incomplete_saves_in(folder);
+using FoundSaves = std::vector<std::pair<std::int64_t, fs::path>>;
+
+/// Those of a step, as far as they can be read and are of the first one's state.
+std::vector<IncompleteSave> saves_of(const FoundSaves& all, std::int64_t wanted) {
   std::vector<IncompleteSave> saves;
   for (const auto& [step, path] : all) {
-    if (step != all.back().first) continue;
+    if (step != wanted) continue;
     auto manifest = read_manifest(path);
     if (!manifest.ok() || manifest.value().progress.step != step) continue;
     if (saves.empty() || is_same_state(saves.front().manifest, manifest.value()))
@@ -92,6 +93,24 @@ JoinedSave join(const std::vector<IncompleteSave>& saves) {
   std::sort(whole.shards.begin(), whole.shards.end(),
             [](const auto& a, const auto& b) { return a.key < b.key; });
   return joined;
+}
+
+/// Of one step: those that are no parts of the state that the others are of.
+std::string others_text(const FoundSaves& all, const std::vector<IncompleteSave>& saves) {
+  std::vector<std::string> names;
+  for (const auto& [step, path] : all)
+    if (step == saves.front().manifest.progress.step &&
+        std::ranges::find(saves, path, &IncompleteSave::folder) == saves.end())
+      names.push_back(path.filename().string());
+  return names.empty() ? ""
+                       : "; " + joined_by_and(names) + (names.size() > 1 ? " are" : " is") +
+                             " of another state, or cannot be read";
+}
+
+std::string help_text(std::int64_t step) {
+  const std::string number = std::to_string(step);
+  return "where another save of step " + number + " has that, put it beside this one (as step-" +
+         number + ".incomplete-NAME): --resume puts both together";
 }
 
 Status link_or_copy(const fs::path& from, const fs::path& to) {
@@ -140,9 +159,7 @@ Error incomplete_error(const CheckpointManifest& manifest, const fs::path& folde
   return {Errc::bad_data,
           "of step " + step + " only a part is saved; nobody held any more " +
               missing_words(manifest.parameters, manifest.missing),
-          folder.string(),
-          "where another save of step " + step + " has that, put it beside this one (as step-" +
-              step + ".incomplete-NAME): --resume puts both together"};
+          folder.string(), help_text(manifest.progress.step)};
 }
 
 Error why_incomplete(const fs::path& folder) {
@@ -154,9 +171,41 @@ Error why_incomplete(const fs::path& folder) {
   return incomplete_error(manifest.value(), folder);
 }
 
+std::optional<Error> why_only_parts(const fs::path& folder, std::optional<std::int64_t> step) {
+  const auto all = incomplete_saves_in(folder);
+  if (all.empty()) return std::nullopt;
+  const std::int64_t wanted = step.value_or(all.back().first);
+  const auto whole = checkpoints_in(folder);
+  if (step ? whole.contains(wanted) : !whole.empty() && whole.rbegin()->first >= wanted)
+    return std::nullopt;
+  const auto saves = saves_of(all, wanted);
+  const auto first = std::ranges::find(all, wanted, [](const auto& save) { return save.first; });
+  if (first == all.end()) return std::nullopt;
+  if (saves.size() < 2) {
+    Error why = why_incomplete(saves.empty() ? first->second : saves.front().folder);
+    if (!saves.empty()) why.message += others_text(all, saves);
+    return why;
+  }
+  const CheckpointManifest together = join(saves).manifest;
+  std::vector<std::string> names;
+  for (const IncompleteSave& save : saves) names.push_back(save.folder.filename().string());
+  const std::string parts = "of step " + std::to_string(wanted) + " only parts are saved (" +
+                            joined_by_and(names) + "), which ";
+  const std::string others = others_text(all, saves);
+  if (together.missing.empty())
+    return Error{Errc::bad_data, parts + "have all of it together" + others, folder.string(),
+                 "--resume puts them together, and goes on from there"};
+  return Error{
+      Errc::bad_data,
+      parts + "together lack " + missing_words(together.parameters, together.missing) + others,
+      folder.string(), help_text(wanted)};
+}
+
 Result<std::optional<fs::path>> join_incomplete_saves(const fs::path& folder) {
   const std::optional<fs::path> none;
-  const auto saves = newest_saves(folder);
+  const auto all = incomplete_saves_in(folder);
+  if (all.empty()) return none;
+  const auto saves = saves_of(all, all.back().first);
   if (saves.size() < 2) return none;
   const std::int64_t step = saves.front().manifest.progress.step;
   const auto whole = checkpoints_in(folder);

@@ -37,6 +37,12 @@ Error incomplete_error(const CheckpointManifest& manifest, const std::filesystem
 /// The same of one that is there; where its manifest cannot be read, why.
 Error why_incomplete(const std::filesystem::path& folder);
 
+/// What there is of a step that no checkpoint has: of this one, or of the newest that has
+/// incomplete saves where no checkpoint is as new. Names the parts that go together, what all of
+/// them lack, and what would complete them. None: no such save is there.
+std::optional<Error> why_only_parts(const std::filesystem::path& folder,
+                                    std::optional<std::int64_t> step = {});
+
 /// Incomplete saves of one state that have all of it together become its checkpoint, and go: those
 /// of the newest step that has any, where no checkpoint is as new. Files are linked, or copied
 /// where the file system links none. None: there are no such saves.

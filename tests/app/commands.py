@@ -893,6 +893,31 @@ def check_terminal(commands):
     manifest.write_text(json.dumps(made))
     expect_shown("checkpoint show writes out what was saved", commands.run("checkpoint", "show", "acting-saved"), 3)
     expect_shown("checkpoint list does so too", commands.run("checkpoint", "list", "acting-saved"), 1)
+    check_parts(commands, manifest)
+
+
+def check_parts(commands, manifest):
+    """A part of a newer state than the checkpoint's is told with the checkpoint, and to who looks at the job."""
+    made = json.loads(manifest.read_text())
+    lost = made["shards"].pop(0)
+    made["missing"] = [{**{key: lost[key] for key in ("parameter", "kind", "box")}, "held_by": "node 1"}]
+    made["progress"]["step"] = 2
+    part = manifest.parents[1] / "step-2.incomplete-1"
+    part.mkdir()
+    (part / "manifest.json").write_text(json.dumps(made))
+    name = made["parameters"][lost["parameter"]]["name"]
+    words = ["of step 2 only a part is saved; nobody held any more " + name, "(last held by node 1)", "where another save of step 2 has that"]
+    shown = commands.run("checkpoint", "show", "acting-saved")
+    commands.expect("checkpoint show tells of a newer part", shown,
+                    "progress    step 1," in shown.stdout and "newer  " in shown.stdout and all(word in shown.stdout for word in words))
+    shown = commands.run("checkpoint", "show", "acting-saved", "--json")
+    of_part = json.loads(shown.stdout).get("incomplete", {"where": "", "error": "", "fix": ""})
+    commands.expect("and so for programs", shown, of_part["where"].endswith(part.name) and words[0] in of_part["error"] and words[2] in of_part["fix"])
+    shown = commands.run("checkpoint", "show", "acting-saved", "--step", "1")
+    commands.expect("not where an older step is asked for", shown, "newer  " not in shown.stdout)
+    warned = commands.run("validate", "job.toml", "job.run_dir=acting-saved")
+    commands.expect("validate warns of a part that a run before has left", warned,
+                    all(word in warned.stderr for word in words) and "the newest whole checkpoint is of step 1" in warned.stderr)
 
 
 def check_layers(commands):

@@ -159,6 +159,14 @@ def what_lives_is_saved_where_nobody_has_the_rest(bench):
             expect(word in done.stderr, f"'{word}' is not told:\n{done.stderr}")
     listed = json.loads(bench.run(["checkpoint", "list", str(job.run), "--json"]))
     expect([("incomplete" in one, one["step"]) for one in listed] == [(True, step)], f"listed: {listed}")
+    resumed = [str(JOB), *bench.job, FP64, f"train.steps={STEPS}", *pipelines([0, 1]), f"job.run_dir={job.run}"]
+    show = ["checkpoint", "show", str(job.run)]
+    for words, code in ((show, 3), ([*show, "--step", str(step)], 3),
+                        (["validate", *resumed], 0)):
+        done = subprocess.run([str(bench.binary), *words], capture_output=True, text=True, timeout=60, check=False)
+        expect(done.returncode == code, f"{words[:2]}: exit {done.returncode}\n{done.stdout[-800:]}{done.stderr[-800:]}")
+        for word in (str(parts[0]), f"of step {step} only a part is saved; nobody held any more llm.", f"another save of step {step} has that"):
+            expect(word in done.stderr, f"{words[:2]}: '{word}' is not told:\n{done.stderr}")
     again = bench.start("part", *pipelines([0, 1]), "--fresh")
     again.finish()
     bench.check(again)
@@ -235,6 +243,9 @@ def parts_of_one_step_are_put_together(bench):
     job.finish(75)
     step = saved(job)
     expect(split_into_parts(job.run / f"checkpoints/step-{step}") == 2 and saved(job) == 0, "it is not split")
+    done = subprocess.run([str(bench.binary), "checkpoint", "show", str(job.run)], capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 3 and "which have all of it together" in done.stderr and "--resume puts them together" in done.stderr,
+           f"exit {done.returncode}: {done.stderr}")
     again = bench.start("parts", *words)
     output = again.finish()
     expect("incomplete saves were put together: " in output, f"the log does not tell:\n{output[:1500]}")

@@ -88,6 +88,47 @@ TEST_CASE("an incomplete save is no checkpoint, and says what it lacks", "[state
   CHECK_FALSE(find_checkpoint(scratch.path()).incomplete);
 }
 
+TEST_CASE("parts of a step say together what they lack", "[state]") {
+  const ScratchFolder scratch;
+  CHECK_FALSE(why_only_parts(scratch.path()));
+  REQUIRE(write_example_checkpoint(scratch.path(), 2).ok());
+  CHECK_FALSE(why_only_parts(scratch.path()));
+  const fs::path first = write_part(scratch.path(), 0, 1);
+  CHECK((why_only_parts(scratch.path()) == why_incomplete(first)));
+  write_part(scratch.path(), 0, 2);
+  const auto twice = why_only_parts(scratch.path());
+  REQUIRE(twice);
+  CHECK(twice->code == Errc::bad_data);
+  CHECK(twice->where == scratch.path().string());
+  CHECK(twice->message ==
+        "of step 4 only parts are saved (step-4.incomplete-1 and step-4.incomplete-2), which "
+        "together lack llm.a[0:4,2:6], llm.a@moments (last held by node 1 (host, pid 7))");
+  CHECK_THAT(twice->fix, ContainsSubstring("another save of step 4"));
+  write_part(scratch.path(), 1, 3, [](CheckpointManifest& x) { ++x.progress.tokens; });
+  CHECK_THAT(why_only_parts(scratch.path())->message,
+             ContainsSubstring("; step-4.incomplete-3 is of another state, or cannot be read"));
+  write_part(scratch.path(), 1, 5);
+  const auto all = why_only_parts(scratch.path());
+  REQUIRE(all);
+  CHECK_THAT(all->message, ContainsSubstring("and step-4.incomplete-5), which have all of it"));
+  CHECK(all->fix == "--resume puts them together, and goes on from there");
+  // Of an older step they are asked for by its number alone.
+  REQUIRE(write_example_checkpoint(scratch.path(), 5).ok());
+  CHECK_FALSE(why_only_parts(scratch.path()));
+  CHECK((why_only_parts(scratch.path(), 4) == all));
+  CHECK_FALSE(why_only_parts(scratch.path(), 5));
+  CHECK_FALSE(why_only_parts(scratch.path(), 3));
+}
+
+TEST_CASE("a part whose manifest cannot be read says so", "[state][errors]") {
+  const ScratchFolder scratch;
+  const fs::path part = write_part(scratch.path(), 0, 1);
+  std::ofstream(part / kManifestFile) << "{";
+  const auto why = why_only_parts(scratch.path());
+  REQUIRE(why);
+  CHECK((*why == read_manifest(part).error()));
+}
+
 TEST_CASE("an incomplete save of later steps is laid aside", "[state]") {
   const ScratchFolder scratch;
   const fs::path part = write_part(scratch.path(), 0, 1);
