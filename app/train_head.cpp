@@ -30,6 +30,7 @@
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/this_machine.hpp"
 #include "engine/run/continued_run.hpp"
+#include "engine/run/head_memory_file.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 
@@ -137,6 +138,9 @@ engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
   resume.is_live = true;
   resume.progress = live;
   const auto& run = opened.setup.job.job.run_dir;
+  HeadMemory memory = engine::recall_head_memory(run, opened.resume.progress, live.step);
+  resume.progress.learned = std::move(memory.costs);
+  resume.slow = std::move(memory.slow);
   auto& generation = resume.progress.generation;
   generation = std::max(generation, engine::newest_generation(run));
   // A later one goes out of the way.

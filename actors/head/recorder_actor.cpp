@@ -154,9 +154,20 @@ void note_observed(Self self, const StepRecord& record) {
         "of troupe observe)");
 }
 
+/// Another head learns without it, only later.
+void write_memory(Self self, const HeadMemory& memory) {
+  auto& state = self->state;
+  const auto written = state.folder->write_memory(memory);
+  if (written.ok() || std::exchange(state.is_memory_refused, true)) return;
+  state.logger.warning(
+      "a head that takes over from this one would learn costs and slow nodes anew: " +
+      to_string(written.error()));
+}
+
 void write_step(Self self, const StepRecord& record) {
   auto& state = self->state;
   check_lines(self, state.folder->write_step(record.metrics, record.ids));
+  if (record.for_next_head) write_memory(self, *record.for_next_head);
   write_trace(self, record);
   state.reporter->report(record.metrics);
   note_observed(self, record);

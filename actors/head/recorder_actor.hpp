@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,6 +15,7 @@
 #include "runtime/observe/logger.hpp"
 #include "runtime/observe/run_trace.hpp"
 #include "runtime/observe/step_reporter.hpp"
+#include "runtime/vocabulary/head_memory.hpp"
 #include "transport/transport.hpp"
 
 namespace troupe::actors {
@@ -26,6 +28,7 @@ struct StepRecord {
   std::vector<observe::TraceEvent> events;
   engine::Prediction prediction;
   observers::Tally observed;
+  std::shared_ptr<const HeadMemory> for_next_head;  ///< To be written with it; null: nothing is.
 };
 
 /// How the lengths of an epoch's samples were come by. A batch that is planned anew counts again.
@@ -51,9 +54,10 @@ struct RecorderState {
   std::int64_t trace_origin_ns = 0;
   std::int64_t change_ns = 0;  ///< When the last event that has phases began.
   bool failed = false;
-  bool lacks_room = false;       ///< Lines wait for the disk.
-  bool is_sync_refused = false;  ///< That it is was said.
-  bool traces_end = false;       ///< What there is of them stays.
+  bool lacks_room = false;         ///< Lines wait for the disk.
+  bool is_sync_refused = false;    ///< That it is was said.
+  bool is_memory_refused = false;  ///< The same of learned.json.
+  bool traces_end = false;         ///< What there is of them stays.
 
   static inline const char* name = "recorder";
 };

@@ -42,6 +42,21 @@ std::map<NodeId, double> SlowNodes::times() const {
   return all;
 }
 
+std::vector<SlowNodeNote> SlowNodes::notes() const {
+  std::vector<SlowNodeNote> notes;
+  for (const auto& [id, times] : slow_) {
+    const Node& node = nodes_.at(id);
+    notes.push_back({id, times, node.own.usual(), node.beside.usual()});
+  }
+  return notes;
+}
+
+void SlowNodes::recall(const SlowNodeNote& note) {
+  slow_[note.node] = note.times;
+  nodes_[note.node].own.recall(note.own_usual);
+  nodes_[note.node].beside.recall(note.beside_usual);
+}
+
 void SlowNodes::forget(NodeId node) {
   nodes_.erase(node);
   slow_.erase(node);

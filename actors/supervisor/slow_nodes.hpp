@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/vocabulary/head_memory.hpp"
 #include "runtime/vocabulary/units.hpp"
 
 namespace troupe::actors {
@@ -53,6 +54,11 @@ class SlowNodes {
   /// Who is slow, and how many times as long as usual half of its last steps took; and who has come
   /// so (`start`), how many times as long as the others it takes.
   std::map<NodeId, double> times() const;
+  /// Who is slow, for another head (`recall`): it could only take for usual what it sees.
+  std::vector<SlowNodeNote> notes() const;
+  /// A node that was slow under the head before: it stays so until it is seen to be as fast as it
+  /// was. REQUIRES: no step was noted yet.
+  void recall(const SlowNodeNote& note);
   /// The process in this place is gone.
   void forget(NodeId node);
 
@@ -67,6 +73,8 @@ class SlowNodes {
     /// Of the last steps the one that so large a share is below, over what is usual.
     double times_usual(double share) const;
     double median() const;
+    double usual() const { return usual_; }
+    void recall(double usual) { usual_ = usual; }
 
    private:
     std::deque<double> recent_;

@@ -9,6 +9,7 @@
 #include "actors/supervisor/supervisor_gather.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_memory.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
@@ -86,6 +87,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](save_atom) { want_save(self); },
       [self](const SaveReport& report) { share_saved(self, report); },
       [self](save_atom, std::int64_t number, const LearnedCostsPtr& learned) {
+        if (number == kForNextHead) return learned_for_next_head(self, *learned);
         learned_for_save(self, number, *learned);
       },
       [self](const TemplateSetPtr& templates) { take_templates(self, templates); },

@@ -194,6 +194,7 @@ void take_over(Self self, const Gathered& gathered, const StatePlacement& placed
   } else {
     let_leave(self, gathering);
   }
+  recall_slow_nodes(state, gathered.members);
   wish.start_nodes(gathered.members);
   answer_later_ones(self, std::move(gathering.later));
 }

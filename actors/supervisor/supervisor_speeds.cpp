@@ -119,6 +119,16 @@ void take_speed(SupervisorState& state, const NodeReady& ready) {
                                "by that until steps show how fast it is");
 }
 
+void recall_slow_nodes(SupervisorState& state, const std::set<NodeId>& there) {
+  for (const SlowNodeNote& note : state.resources->resume.slow) {
+    if (!there.contains(note.node)) continue;
+    state.slow_nodes.recall(note);
+    state.resources->logger.info(
+        describe(state.job.members, note.node) + " was slow under the head before: it takes " +
+        times_text(note.times) + " as long as it used to, and gets samples by that");
+  }
+}
+
 void tell_speeds(SupervisorSelf self) {
   auto& state = self->state;
   for (const auto& [node, times] : state.slow_nodes.times())

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <set>
+
 #include "actors/head/recorder_actor.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 
@@ -15,6 +17,10 @@ void watch_speeds(SupervisorSelf self, const StepRecord& record);
 /// Takes note of how fast a node says that it is beside the machine that the profile is of, where
 /// these differ by more than probes do: samples are dealt by that until steps have shown more.
 void take_speed(SupervisorState& state, const NodeReady& ready);
+
+/// Who was slow under the head before, of these nodes, is so still: its samples are dealt by that
+/// until steps show that it is as fast as it was. REQUIRES: the job begins under this head.
+void recall_slow_nodes(SupervisorState& state, const std::set<NodeId>& there);
 
 /// Tells the scheduler of all nodes that are not as fast as the profile has them.
 void tell_speeds(SupervisorSelf self);

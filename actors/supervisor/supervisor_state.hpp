@@ -6,6 +6,7 @@
 #include <deque>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -98,6 +99,13 @@ struct WaitingForNodes {
   TemplateSetPtr tried_with;  ///< In vain.
 };
 
+/// What another head would begin without.
+struct ForNextHead {
+  std::optional<Time> asked;                        ///< When the scheduler was asked last.
+  std::set<NodeId> slow;                            ///< Nodes that were slow then.
+  std::shared_ptr<const HeadMemory> due = nullptr;  ///< To be written with the next step.
+};
+
 struct SupervisorState {
   HeadResources* resources = nullptr;
   SpawnActors spawn;
@@ -140,6 +148,7 @@ struct SupervisorState {
   Pace pace;      ///< Of its own signs of life.
   StallWatch stalls;
   SlowNodes slow_nodes;
+  ForNextHead for_next_head;
   std::int32_t signals = 0;
   std::set<std::string> turned_away;  ///< Processes that wait for another head, and ask again.
   bool recorded = false;              ///< The recorder has written everything that was sent to it.

@@ -11,6 +11,7 @@
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_memory.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
@@ -67,11 +68,14 @@ void end_by_disagreement(Self self, const Disagreement& found) {
 void finish_step(Self self) {
   auto& state = self->state;
   const RunningStep step = state.job.loop.finish();
-  const auto record = std::make_shared<const StepRecord>(make_record(state, step, now(self)));
+  StepRecord made = make_record(state, step, now(self));
+  made.for_next_head = std::exchange(state.for_next_head.due, nullptr);
+  const auto record = std::make_shared<const StepRecord>(std::move(made));
   state.saves.written_ms = 0;
   self->send(state.actors.recorder, record);
   self->send(state.actors.scheduler, step.batch, record);
   watch_speeds(self, *record);
+  remember(self);
   state.stalls.ended(now(self) - state.last_finish);
   state.last_finish = now(self);
   if (const auto found = find_disagreement(state.configuration.plan, step.reports)) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/run/continued_run.hpp"
+#include "engine/run/head_memory_file.hpp"
 #include "runtime/files/file_reads.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
@@ -186,6 +187,10 @@ Status RunFolder::write_batch(const PlannedBatch& batch) {
   if (batch.iteration.samples.empty()) return written;
   auto planned = iterations_.write(observe::iteration_line(batch.iteration));
   return written.ok() ? planned : written;
+}
+
+Status RunFolder::write_memory(const HeadMemory& memory) {
+  return write_head_memory(path_, memory);
 }
 
 Status RunFolder::write_event(const observe::RunEvent& event) {

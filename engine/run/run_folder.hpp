@@ -21,6 +21,7 @@
 #include "runtime/observe/run_event.hpp"
 #include "runtime/observe/step_metrics.hpp"
 #include "runtime/observe/trace_writer.hpp"
+#include "runtime/vocabulary/head_memory.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -71,6 +72,9 @@ class RunFolder {
 
   /// metrics.jsonl and samples.jsonl (ids in training order; none for a skipped step).
   Status write_step(const observe::StepMetrics& metrics, const std::vector<std::string>& ids);
+
+  /// learned.json, for another head.
+  Status write_memory(const HeadMemory& memory);
 
   /// Brings all lines so far to disk.
   Status sync();

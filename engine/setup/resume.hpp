@@ -14,6 +14,7 @@
 #include "engine/setup/job_setup.hpp"
 #include "runtime/job/changed_keys.hpp"
 #include "runtime/state/checkpoint.hpp"
+#include "runtime/vocabulary/head_memory.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -29,6 +30,7 @@ struct ResumePoint {
   bool is_live = false;                  ///< From its nodes, which have kept their state.
   std::int64_t saved_step = 0;           ///< Of the newest checkpoint; 0: there is none.
   std::int64_t recorded_step = 0;        ///< Where `is_live`: the last one whose records are whole.
+  std::vector<SlowNodeNote> slow = {};   ///< Where `is_live`: as the head before knew its nodes.
 
   bool is_start() const { return folder.empty() && !is_live; }
 };

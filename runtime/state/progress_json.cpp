@@ -26,6 +26,8 @@ double not_negative(const Json& json, const char* what) {
   return value;
 }
 
+}  // namespace
+
 // ---- what was learned: tables are lists of lists, as there may be thousands of rows
 
 Json json_of(const LearnedCosts& learned) {
@@ -46,6 +48,8 @@ Json json_of(const LearnedCosts& learned) {
           {"benefit", learned.benefit},
           {"benefit_steps", learned.benefit_steps}};
 }
+
+namespace {
 
 /// A row is [stage, (module,) tokens, factor, measurements].
 std::vector<LearnedFactor> read_factors(const Json& rows, const LearnedCosts& learned,
@@ -101,6 +105,8 @@ std::vector<SourceCounts> read_epochs(const Json& data, std::int64_t records) {
   return epochs;
 }
 
+}  // namespace
+
 LearnedCosts read_learned(const Json& json) {
   LearnedCosts learned;
   learned.profile = text(json, "profile");
@@ -116,6 +122,8 @@ LearnedCosts read_learned(const Json& json) {
   learned.benefit_steps = number(json, "benefit_steps");
   return learned;
 }
+
+namespace {
 
 PipelineShare read_share(const Json& json) {
   PipelineShare share{json.at(0).get<double>(), json.at(1).get<double>()};

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/layout/choose_layout.hpp"
+#include "engine/run/head_memory_file.hpp"
 #include "runtime/observe/recorded_trace.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/actors/test_system.hpp"
@@ -93,6 +94,19 @@ TEST_CASE("a step leaves its metrics, its samples and a line in the log", "[acto
   CHECK(says(fixture.written("metrics.jsonl"), "\"loss\":1.5"));
   CHECK(fixture.written("samples.jsonl") == "{\"step\":3,\"ids\":[\"s1\",\"s0\"]}\n");
   CHECK(says(fixture.log(), "step 3/10  loss 1.5"));
+}
+
+TEST_CASE("what another head is to know is written with a step", "[actors]") {
+  Fixture fixture;
+  StepRecord record;
+  record.for_next_head =
+      std::make_shared<const HeadMemory>(HeadMemory{2, {}, {{NodeId{1}, 3, 1, 1}}});
+  fixture.tell(std::make_shared<const StepRecord>(record));
+  CHECK((engine::read_head_memory(fixture.run()) == *record.for_next_head));
+  std::filesystem::remove(fixture.run() / "learned.json");
+  std::filesystem::create_directories(fixture.run() / "learned.json" / "in the way");
+  fixture.tell(std::make_shared<const StepRecord>(record));  // The job trains on.
+  CHECK((says(fixture.log(), "slow nodes anew") && fixture.told.failures.empty()));
 }
 
 TEST_CASE("the log tells how many lengths of an epoch came from the index", "[actors]") {

@@ -37,6 +37,22 @@ TEST_CASE("a node that slows down is named after long, once", "[actors]") {
   CHECK((note(nodes, 40, {1, 1, 4, 1}) == std::vector<SpeedChange>{{NodeId{2}, 4, true}}));
 }
 
+TEST_CASE("who was slow under the head before is so until it is as fast as it was", "[actors]") {
+  SlowNodes before;
+  CHECK(before.notes().empty());
+  note(before, 30, {1, 1, 1, 1});
+  note(before, 30, {1, 1, 3, 1});
+  const std::vector<SlowNodeNote> notes = before.notes();
+  CHECK((notes == std::vector<SlowNodeNote>{{NodeId{2}, 3, 1, 1}}));
+  SlowNodes nodes;
+  for (const SlowNodeNote& each : notes) nodes.recall(each);
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 3}}));
+  CHECK(note(nodes, 30, {1, 1, 3, 1}, 2).empty());  // It was named.
+  CHECK((nodes.times() == std::map<NodeId, double>{{NodeId{2}, 3}}));
+  CHECK((note(nodes, 40, {1, 1, 1, 1}, 2) == std::vector<SpeedChange>{{NodeId{2}, 1, false}}));
+  CHECK(nodes.notes().empty());
+}
+
 TEST_CASE("what is twice as slow, or slow in between, is not named", "[actors]") {
   SlowNodes nodes;
   CHECK(note(nodes, 30, {1, 1, 1, 1}).empty());

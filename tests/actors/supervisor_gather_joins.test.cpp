@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
+#include <map>
 
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
@@ -137,6 +138,21 @@ TEST_CASE("who is idle under a new head is put to work once it knows how", "[act
   for (std::size_t device = 0; device < 2; ++device) head.finished(device, 5, 2);
   REQUIRE(head.seen[0].configurations.size() == 2);
   CHECK(head.seen[0].configurations[1].plan.nodes().size() == 4);
+}
+
+TEST_CASE("who was slow under the head before gets samples by that under the next one",
+          "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  // Node 1 does not come: who takes its place is another process.
+  head.resources.resume.slow = {{NodeId{1}, 3, 1, 1}, {NodeId{2}, 4, 1, 1}};
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  taking.pass(6s);
+  const EpochNumber next = 2;
+  for (const std::size_t id : {0u, 2u, 3u}) head.tell(fetched_atom::value, NodeId{id}, next, 0.0);
+  for (const std::size_t id : {0u, 2u, 3u}) head.tell(applied_atom::value, NodeId{id}, next);
+  REQUIRE(head.scheduler.begins.size() == 1);
+  CHECK((head.scheduler.times == std::map<NodeId, double>{{NodeId{2}, 4}}));
 }
 
 TEST_CASE("nodes of another run are turned away until their head comes", "[actors][takeover]") {

@@ -4,6 +4,7 @@
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <chrono>
 #include <map>
 #include <utility>
 
@@ -38,6 +39,48 @@ TEST_CASE("plans hear how slow a node is, until it is as fast as it was", "[acto
   CHECK(head.recorder.events[1].kind == "fast-again");
   CHECK((head.recorder.events[1].nodes == std::vector<NodeId>{NodeId{3}}));
   CHECK(says(members.log(), "as fast as it was again, and gets as many samples as before"));
+}
+
+TEST_CASE("what another head would begin without is put down now and then, and when it changes",
+          "[actors][members]") {
+  const bool waits = GENERATE(true, false);  // Nodes, for another head.
+  Members members([&](job::Job& job) { job.cluster.head_timeout_s = waits ? 60 : 0; }, 199);
+  Head& head = members.head;
+  head.profile_stage_ms = 10;
+  head.scheduler.learned.profile = "then";
+  std::int64_t step = 0;
+  const auto run = [&](int steps, std::int64_t ms_of_last) {
+    for (; steps > 0; --steps) {
+      head.plan(step++);
+      for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
+      for (std::size_t device = 0; device < 4; ++device)
+        head.finished_in(device, step, device == 3 ? ms_of_last : 10);
+    }
+  };
+  std::map<std::int64_t, HeadMemory> written;  // By the step that it was written with.
+  const auto look = [&] {
+    for (const StepRecordPtr& record : std::exchange(head.recorder.steps, {}))
+      if (record->for_next_head) written[record->metrics.step] = *record->for_next_head;
+    return written.size();
+  };
+  run(25, 10);
+  CHECK(look() == (waits ? 1u : 0u));
+  if (!waits) return;
+  CHECK(written.at(2).step == 1);
+  CHECK(written.at(2).costs.profile == "then");
+  CHECK(written.at(2).slow.empty());
+  head.pass(std::chrono::seconds(11), {0, 1, 2, 3});
+  run(2, 10);
+  CHECK(look() == 2);
+  CHECK(written.at(27).step == 26);
+  run(25, 40);
+  REQUIRE(look() == 3);  // No time has passed: node 3 was found slow.
+  REQUIRE(written.rbegin()->second.slow.size() == 1);
+  const SlowNodeNote& slow = written.rbegin()->second.slow.front();
+  CHECK(slow.node == NodeId{3});
+  CHECK(slow.times == Catch::Approx(4));
+  CHECK(slow.own_usual == Catch::Approx(1));
+  CHECK(slow.beside_usual == Catch::Approx(1));
 }
 
 TEST_CASE("plans hear how fast a node says that it is when it joins", "[actors][members]") {

@@ -844,6 +844,27 @@ def the_head_is_killed_and_another_one_goes_on(bench):
         expect(not list(job.run.glob("checkpoints/*")), "something was saved")
 
 
+def the_next_head_knows_what_the_one_before_learned(bench):
+    """Stages take ten times what the profile says: the next head plans by that from its first step on, without a checkpoint."""
+    slow = 'debug.slow_shapes=[{module="llm",min_rows=1,max_rows=1000000,factor=10}]'
+    words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=60", slow]
+    job = bench.start("learned", *words, steps=2000)
+    file, deadline = job.run / "learned.json", time.monotonic() + 60
+    while not file.exists() or json.loads(file.read_text(encoding="utf-8"))["step"] < 6:
+        expect(time.monotonic() < deadline and job.process.poll() is None, "what was learned is not written")
+        time.sleep(0.1)
+    job.nodes = kill_head(job)
+    seen = job.steps()
+    job = another_head(bench, job, "learned", words, 2000)
+    job.wait_for(seen + 2)
+    job.process.send_signal(signal.SIGTERM)
+    job.finish(75)
+    ratios = {}
+    for line in read_lines(job.run / "metrics.jsonl"):
+        ratios.setdefault(line["generation"], line["calibrated_step_ms"] / line["profile_step_ms"])
+    expect(ratios[1] < 1.5 and ratios[2] > 2, f"predicted over the profile, in each head's first step: {ratios}")
+
+
 # Window: the head is lost, and a node with it
 def a_head_is_lost_with_a_node(bench):
     """What the node kept, others have too; its place is taken by a new process."""
@@ -1131,7 +1152,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, who_joins_says_how_fast_it_is, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
-         the_head_is_killed_and_another_one_goes_on, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,
+         the_head_is_killed_and_another_one_goes_on, the_next_head_knows_what_the_one_before_learned, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          a_stopped_head_that_was_replaced_ends, nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 

@@ -26,6 +26,7 @@ WRITERS = {
     "plan.json": ("runtime/observe/plan_json.cpp", ["-", "iteration_line"]),
     "run.json": ("runtime/observe/run_facts.cpp", ["run_facts_json"]),
     "control": ("app/control_file.cpp", ["write_control"]),
+    "learned.json": ("engine/run/head_memory_file.cpp", ["write_head_memory"]),
 }
 KINDS_OF = "events.jsonl"
 # Where the report and the trace have something for each kind of event: how its name stands there.
