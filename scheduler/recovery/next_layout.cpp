@@ -13,12 +13,6 @@ namespace troupe::scheduler {
 
 namespace {
 
-/// `40 s`, `52 min`.
-std::string quiet_text(double ms) {
-  return ms < 1.2e5 ? std::to_string(std::lround(ms / 1e3)) + " s"
-                    : std::to_string(std::lround(ms / 6e4)) + " min";
-}
-
 /// Samples a millisecond of one unit of `microbatches_per_ms`, by the last step; 1 before there
 /// is one.
 double samples_per_microbatch(const ChangingJob& job) {
@@ -161,6 +155,16 @@ Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& n
     if (made.ok() || made.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
       return made;
   }
+}
+
+double samples_per_ms(const ChangingJob& job, const ParallelPlan& plan) {
+  if (job.step_ms <= 0 || microbatches_per_ms(job.plan, job.templates) <= 0) return 0;
+  return samples_per_microbatch(job) * microbatches_per_ms(plan, job.templates);
+}
+
+std::string quiet_text(double ms) {
+  return ms < 1.2e5 ? std::to_string(std::lround(ms / 1e3)) + " s"
+                    : std::to_string(std::lround(ms / 6e4)) + " min";
 }
 
 void drop_holders(StatePlacement& placement, NodeId lost) {

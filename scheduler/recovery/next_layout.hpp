@@ -67,6 +67,13 @@ struct NextLayout {
 /// Errors: infeasible: no layout works on these nodes or none fits; as `plan_state_moves`.
 Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& nodes);
 
+/// Samples a millisecond of a layout, by what the last step took and what the templates say of this
+/// layout's layers beside the one that trained; 0: one of these is not known.
+double samples_per_ms(const ChangingJob& job, const ParallelPlan& plan);
+
+/// `40 s`, `52 min`: until nodes change again.
+std::string quiet_text(double ms);
+
 /// Nothing lies on this node any more.
 void drop_holders(StatePlacement& placement, NodeId lost);
 

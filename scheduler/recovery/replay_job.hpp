@@ -15,7 +15,8 @@
 //   until they are there.
 // - A change of nodes during a recovery begins it anew.
 // It does not know: nodes that leave in order or become slow, loss of the head, layouts that were
-// asked for, saves beside training, a step whose COMMIT was known before a loss.
+// asked for, saves beside training, a step whose COMMIT was known before a loss, waiting for nodes
+// that still open their data (`wait_choice`): who joins is ready.
 
 #pragma once
 
