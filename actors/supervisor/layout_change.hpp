@@ -50,6 +50,7 @@ struct Regrouping {
   std::map<NodeId, std::string> reasons;  ///< Of each that joins or leaves.
   Time noticed;                           ///< The first loss; else who first leaves or joins.
   double detect_ms = 0;
+  double waited_ms = 0;             ///< For nodes, of what passed since.
   StatePlacement left;              ///< Where state lies without the lost ones.
   ParallelPlan plan;                ///< With which it goes on.
   std::set<NodeId> idle;            ///< Nodes that `plan` does without.

@@ -154,6 +154,7 @@ void node_ready(Self self, const NodeReady& ready) {
       send_away(self, ready.node, noted.error());
       return newcomer_lost(self, ready.node, noted.error().message);
     }
+  state.joins.add(milliseconds_between(state.job.members[ready.node].since, now(self)));
   state.job.members.ready(ready.node, state.job.phase() != Phase::joining);
   NodeReady& kept = state.links[ready.node.index()].ready;
   kept = ready;

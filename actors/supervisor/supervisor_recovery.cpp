@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <map>
 #include <set>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
 #include "actors/supervisor/supervisor_wait.hpp"
+#include "actors/supervisor/supervisor_wait_choice.hpp"
 #include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
@@ -61,23 +61,6 @@ void add_newcomers(const SupervisorState& state, Regrouping& regrouping) {
   }
 }
 
-namespace {
-
-/// Of nodes that still open their data: nobody waits for them (scheduler/recovery/README.md). Empty
-/// where there are none.
-std::string not_waited_for(const SupervisorState& state) {
-  const std::string opening = still_opening(state.job.members);
-  if (opening.empty()) return "";
-  const auto samples = std::lround(state.samples_per_s_before);
-  return "; nobody waits for " + opening + ", still opening data" +
-         (samples > 0
-              ? ": each second of that would lose " + std::to_string(samples) + " samples, and"
-              : ":") +
-         " who comes later gets work then";
-}
-
-}  // namespace
-
 Status recover(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   if (!state.job.bears_losses()) return Error{Errc::unavailable, "the job has not begun", {}, {}};
@@ -102,16 +85,22 @@ Status recover(Self self, NodeId lost, const std::string& what) {
                                                  : "; memory may not do while its next layout "
                                                    "comes up: " +
                                                        regrouping.room.error().message;
-  state.resources->logger.warning(what + "; the job goes on without it" + tight +
-                                  not_waited_for(state));
+  WaitVerdict verdict =
+      weigh_wait(state, regrouping, without(state.job.members.staying(), lost), noticed);
+  const bool waits = verdict.wait.has_value();
+  state.resources->logger.warning(
+      what +
+      (waits ? "; the job waits before it goes on without it" : "; the job goes on without it") +
+      tight + verdict.words);
   const Move move = state.job.lose(lost);
   let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
+  settle_wait(self, std::move(verdict.wait), move);
   give_up_save(self, what);
   // Who is left finishes a step whose COMMIT is known; the last one to do so makes it go on.
   if (move == Move::finish)
     finish_ended_steps(self);
-  else
+  else if (!waits)
     regroup(self);
   return Done{};
 }

@@ -72,7 +72,9 @@ observe::RunEvent phases_of(const SupervisorState& state, Time now) {
   const LayoutChange& change = state.change;
   observe::RunEvent event;
   event.detect_ms = regrouping.detect_ms;
-  event.decide_ms = milliseconds_between(regrouping.noticed, change.begun);
+  const double in_all_ms = milliseconds_between(regrouping.noticed, change.begun);
+  event.decide_ms = std::max(0.0, in_all_ms - regrouping.waited_ms);
+  event.waited_ms = regrouping.waited_ms;
   add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
   event.samples_per_s_before = state.samples_per_s_before;
@@ -179,12 +181,10 @@ void need_templates(SupervisorState& state) {
   state.templates = std::make_shared<const scheduler::TemplateSet>(std::move(drawn).value());
 }
 
-Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
-                       Regrouping& regrouping) {
-  if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
+scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePlacement& left) {
+  static const scheduler::TemplateSet none{};
   const engine::JobSetup& setup = state.resources->setup;
   const job::Cluster& cluster = setup.job.cluster;
-  const scheduler::TemplateSet none{};
   const engine::DeviceRooms rooms = rooms_of(state);
   scheduler::ChangingJob changing{trained_layout(state),
                                   {cluster.nodes, cluster.devices_per_node},
@@ -194,16 +194,24 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
                                   engine::tolerance_of(setup.job, rooms),
                                   cluster.spares,
                                   state.configuration.plan.nodes(),
-                                  regrouping.left,
+                                  left,
                                   network_bytes_per_ms(state),
                                   state.step_ms_before,
                                   state.quiet_ms};
-  changing.fits = [&](const ParallelPlan& plan) {
+  changing.fits = [&setup, rooms](const ParallelPlan& plan) {
     return engine::check_state_memory(setup.job, plan, rooms);
   };
-  changing.fits_beside = [&](const std::map<DeviceSlot, Bytes>& arriving) {
+  changing.fits_beside = [&state](const std::map<DeviceSlot, Bytes>& arriving) {
     return fits_beside(state, arriving);
   };
+  return changing;
+}
+
+Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
+                       Regrouping& regrouping) {
+  if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
+  const engine::JobSetup& setup = state.resources->setup;
+  const scheduler::ChangingJob changing = changing_job(state, regrouping.left);
   // Before anything else is tried: without a source no layout helps.
   if (auto seen = engine::check_sources(setup.job, nodes); !seen.ok()) return seen;
   auto next = scheduler::next_layout(changing, nodes);
@@ -223,6 +231,8 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
 void regroup(Self self) {
   auto& state = self->state;
   rewind(state);
+  if (state.waiting)
+    state.regrouping.waited_ms += milliseconds_between(state.waiting->begun, now(self));
   bring_up(self, state.regrouping.plan, state.regrouping.change);
   for (observe::RunEvent& event : events_of(state, {})) {
     event.is_under_way = true;
@@ -316,10 +326,12 @@ void replayed(Self self, const observe::StepMetrics& step) {
   const std::string before = before_ms > 0 ? " (the one before took " + in_ms(before_ms) + ", " +
                                                  rate_text(event.samples_per_s_before) + ")"
                                            : "";
+  const std::string waited =
+      event.waited_ms > 0 ? "waited for nodes for " + in_ms(event.waited_ms) + ", " : "";
   state.resources->logger.info(
       state.replayed_change + ": noticed after " + in_ms(event.detect_ms) + ", decided in " +
-      in_ms(event.decide_ms) + ", connected in " + in_ms(event.connect_ms) + ", " + sent + " in " +
-      in_ms(event.copy_ms) + ", stages built in " + in_ms(event.rebuild_ms) +
+      in_ms(event.decide_ms) + ", " + waited + "connected in " + in_ms(event.connect_ms) + ", " +
+      sent + " in " + in_ms(event.copy_ms) + ", stages built in " + in_ms(event.rebuild_ms) +
       ", samples newly dealt waited for " + in_ms(event.decode_ms) + ", step " +
       std::to_string(event.step) + " trained in " + in_ms(event.replay_ms) + ", " +
       rate_text(event.samples_per_s_first) + before + "; " + warmed +

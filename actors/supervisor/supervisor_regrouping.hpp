@@ -13,6 +13,7 @@
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/step_metrics.hpp"
 #include "runtime/vocabulary/model_state.hpp"
+#include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
@@ -26,6 +27,10 @@ Status check_holders(const SupervisorState& state, const StatePlacement& left);
 /// Makes templates for the layout that trains where there are none yet: the scheduler sends them
 /// behind the first batch, and nodes leave before it too. Where that fails the log says so.
 void need_templates(SupervisorState& state);
+
+/// The job as the scheduler is asked about it where state lies as `left`. It refers to both
+/// arguments.
+scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePlacement& left);
 
 /// Decides on the layout of these nodes and on how state gets there from `regrouping.left`.
 ///

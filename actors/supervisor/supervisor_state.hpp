@@ -25,6 +25,7 @@
 #include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
+#include "scheduler/recovery/wait_choice.hpp"
 
 namespace troupe::actors {
 
@@ -91,12 +92,21 @@ struct Stopping {
   std::string part = {};         ///< What an incomplete save has and lacks, once it is there.
 };
 
+/// A node on its way, without which the job could go on but loses more samples.
+struct ChosenWait {
+  NodeId node;
+  Time since;  ///< Of its welcome: another process in its place is another node.
+  scheduler::WaitOutlook outlook;  ///< As it was when the wait was chosen.
+};
+
 /// A job without a layout, whose nodes hold all of its state and wait for others.
 struct WaitingForNodes {
-  Time until;
-  std::string what;           ///< `node 2 (host, pid 71) was lost: was killed by signal 9`.
-  std::string why;            ///< No layout works, and what would be enough; a clause.
-  TemplateSetPtr tried_with;  ///< In vain.
+  Time begun;
+  Time until;                        ///< Then it ends, or goes on where the wait was chosen.
+  std::optional<ChosenWait> chosen;  ///< None: no layout works without others.
+  std::string what;                  ///< `node 2 (host, pid 71) was lost: was killed by signal 9`.
+  std::string why;                   ///< No layout works, and what would be enough; a clause.
+  TemplateSetPtr tried_with;         ///< In vain.
 };
 
 /// What another head would begin without.
@@ -124,7 +134,8 @@ struct SupervisorState {
   bool is_opening_told = false;  ///< That it waits for nodes which open their data.
   LayoutChange change;
   TemplateSetPtr templates;  ///< For losses and joins; null: none were made yet.
-  Regrouping regrouping;     ///< Where the job regroups.
+  scheduler::JoinTimes joins;
+  Regrouping regrouping;  ///< Where the job regroups.
   std::optional<WarmingUp> warming;
   std::vector<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
   std::string replayed_change;            ///< `the loss of node 2`: the same one.

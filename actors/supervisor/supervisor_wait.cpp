@@ -1,6 +1,7 @@
 #include "actors/supervisor/supervisor_wait.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "actors/supervisor/supervisor_members.hpp"
@@ -10,6 +11,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_steps.hpp"
+#include "actors/supervisor/supervisor_wait_choice.hpp"
 
 namespace troupe::actors {
 
@@ -60,7 +62,68 @@ bool try_again(Self self) {
   return true;
 }
 
+/// Who wanted to leave stays: it is needed now.
+void keep_leavers(Self self) {
+  for (const auto& [node, leaving] : self->state.job.members.keep_leaving())
+    send_to_node(self, node, leave_atom::value, std::string());
+}
+
+/// From now on no layout works without others. REQUIRES: the job waits.
+void need_others(Self self, const std::string& what, const Error& why) {
+  auto& state = self->state;
+  state.waiting->what = what;
+  state.waiting->why = too_few_text(state, why.message);
+  state.waiting->tried_with = state.templates;
+  state.resources->logger.warning(what + "; " + state.waiting->why + "; the job waits " +
+                                  wait_text(state) + " for others, then saves and ends");
+  state.saves.wanted = true;  // Who holds the state may be lost, too.
+}
+
+/// A wait that was chosen is over, `why`: goes on with those that are there, or waits for another
+/// one where that loses fewer samples.
+void end_chosen_wait(Self self, const std::string& why) {
+  auto& state = self->state;
+  Regrouping regrouping = state.regrouping;
+  regrouping.left = state.job.members.placed();
+  add_newcomers(state, regrouping);
+  const std::set<NodeId> nodes = state.job.members.staying();
+  const Status decided = plan_regrouping(state, nodes, regrouping);
+  state.job.members.place_newcomers();
+  if (!decided.ok()) {
+    state.waiting->chosen.reset();
+    state.waiting->until =
+        now(self) + seconds(state.resources->setup.job.recovery.wait_for_nodes_s);
+    keep_leavers(self);
+    need_others(self, state.regrouping.why_lost, decided.error());
+    state.waiting->tried_with = {};  // With who wanted to leave there may be one.
+    if (state.job.is_at_rest() && !state.saves.running) save_if_due(self);
+    return;
+  }
+  WaitVerdict verdict;
+  if (now(self) < state.waiting->until) verdict = weigh_wait(state, regrouping, nodes, now(self));
+  state.resources->logger.info(why + "; the job " + (verdict.wait ? "waits" : "goes on") +
+                               verdict.words);
+  state.regrouping = std::move(regrouping);
+  state.waiting->chosen = std::move(verdict.wait);
+  if (!state.waiting->chosen) regroup(self);
+}
+
 }  // namespace
+
+void settle_wait(Self self, std::optional<ChosenWait> chosen, Move move) {
+  auto& state = self->state;
+  if (!chosen) {
+    if (state.waiting && state.waiting->chosen) state.waiting->until = now(self);
+    return;
+  }
+  state.job.halt();
+  if (move != Move::finish) state.job.loop.rewind();
+  state.job.members.place_newcomers();  // The layout that was weighed has them.
+  if (!state.waiting) state.waiting = WaitingForNodes{now(self), {}, {}, {}, {}, {}};
+  state.waiting->until =
+      state.regrouping.noticed + seconds(state.resources->setup.job.recovery.wait_for_nodes_s);
+  state.waiting->chosen = std::move(chosen);
+}
 
 bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error& why) {
   auto& state = self->state;
@@ -72,22 +135,18 @@ bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error
   Regrouping regrouping;
   if (state.job.is_regrouping()) regrouping = state.regrouping;
   add_loss(state, regrouping, lost, what, now(self));
-  for (const auto& [node, leaving] : state.job.members.keep_leaving())
-    send_to_node(self, node, leave_atom::value, std::string());  // It is needed now.
+  keep_leavers(self);
   regrouping.drained.clear();
   const Move move = state.job.lose(lost);
   state.job.halt();
   if (move != Move::finish) state.job.loop.rewind();
   let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
-  if (!state.waiting)
-    state.waiting = WaitingForNodes{now(self) + seconds(job.recovery.wait_for_nodes_s), {}, {}, {}};
-  state.waiting->what = what;
-  state.waiting->why = too_few_text(state, why.message);
-  state.waiting->tried_with = state.templates;
-  state.resources->logger.warning(what + "; " + state.waiting->why + "; the job waits " +
-                                  wait_text(state) + " for others, then saves and ends");
-  state.saves.wanted = true;  // Who holds the state may be lost, too.
+  const bool is_needed_now = !state.waiting || state.waiting->chosen;
+  if (!state.waiting) state.waiting = WaitingForNodes{now(self), {}, {}, {}, {}, {}};
+  if (is_needed_now) state.waiting->until = now(self) + seconds(job.recovery.wait_for_nodes_s);
+  state.waiting->chosen.reset();
+  need_others(self, what, why);
   give_up_save(self, what);
   if (move == Move::finish) finish_ended_steps(self);
   if (state.job.is_at_rest() && !state.saves.running) save_if_due(self);
@@ -99,6 +158,10 @@ void watch_wait(Self self) {
   if (!state.waiting || state.job.is_stopping() || state.job.is_over() ||
       state.job.loop.is_decided())
     return;
+  if (state.waiting->chosen) {
+    if (const auto why = end_of_wait(state, now(self))) end_chosen_wait(self, *why);
+    return;
+  }
   const bool is_new = !state.job.members.newcomers().empty();
   add_newcomers(state, state.regrouping);
   if ((is_new || state.waiting->tried_with != state.templates) && try_again(self)) return;

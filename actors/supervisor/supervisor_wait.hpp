@@ -1,14 +1,19 @@
 // A job that is left with too few nodes for any layout, though they have all of its state: how it
-// waits for others, and how it ends where none come. A part of the supervisor's actor; every
-// function runs in it.
+// waits for others, and how it ends where none come. And one that could go on, but loses fewer
+// samples where it waits for a node that is on its way (supervisor_wait_choice.hpp). A part of the
+// supervisor's actor; every function runs in it.
 
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "actors/coordination/coordinator.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 
 namespace troupe::actors {
+
+struct ChosenWait;
 
 /// A node is lost without which no layout works, `why`, though the others have all of its state:
 /// they finish a step whose COMMIT is known, save, and wait `recovery.wait_for_nodes_s` from the
@@ -20,8 +25,16 @@ namespace troupe::actors {
 /// told to end by a signal and takes its state with it.
 bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, const Error& why);
 
+/// A node is lost without which `regrouping` goes on, and `move` follows. Begins the wait that was
+/// chosen before that, or goes on with it; none: one that is under way is over, as soon as a step
+/// whose COMMIT is known is finished. A wait that is not chosen stays as it is.
+void settle_wait(SupervisorSelf self, std::optional<ChosenWait> chosen, Move move);
+
 /// Goes on where those that came since are enough for a layout, or one is found by new templates.
 /// Ends the job, behind a save, where they are not enough in time.
+///
+/// Of a wait that was chosen: where it is over (`end_of_wait`), weighs the next one against going
+/// on with those that are there.
 void watch_wait(SupervisorSelf self);
 
 }  // namespace troupe::actors

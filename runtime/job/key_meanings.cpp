@@ -228,8 +228,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "Where the last copy of something was lost, begin again from the "
      "newest checkpoint, by itself; else what lives is saved, and the job ends (75)."},
     {"recovery.wait_for_nodes_s",
-     "How long the job then, below cluster.min_nodes, or where no layout fits "
-     "the nodes that are left, waits for nodes that join."},
+     "How long the job then, below cluster.min_nodes, or where no layout fits the nodes that are "
+     "left or these would lose more samples, waits for nodes that join."},
     {"recovery.drain_slow", "A node at under half its usual speed for long leaves the job."},
 
     {"observe.metrics_listen",

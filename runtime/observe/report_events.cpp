@@ -86,8 +86,8 @@ void add_recorded(const std::filesystem::path& path, std::vector<ReportedEvent>&
       return json.contains(key) && json[key].is_number() ? json[key].get<double>() : 0;
     };
     ReportedEvent event{0, {}, json["kind"], text("time")};
-    for (const auto* phase : {"detect_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms",
-                              "decode_ms", "replay_ms"})
+    for (const auto* phase : {"detect_ms", "waited_ms", "decide_ms", "connect_ms", "copy_ms",
+                              "rebuild_ms", "decode_ms", "replay_ms"})
       event.took_ms += number(phase);
     event.bytes = number("copy_bytes");
     std::string words = words_of_kind(json["kind"]);

@@ -10,6 +10,7 @@ using Json = nlohmann::ordered_json;
 
 void add_phases(const RunEvent& event, Json& json) {
   json["detect_ms"] = event.detect_ms;
+  if (event.waited_ms > 0) json["waited_ms"] = event.waited_ms;
   json["decide_ms"] = event.decide_ms;
   json["connect_ms"] = event.connect_ms;
   json["copy_ms"] = event.copy_ms;

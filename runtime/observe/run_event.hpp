@@ -23,7 +23,8 @@ struct RunEvent {
   bool has_phases = true;           ///< false: the line before, of the same generation, has them.
   bool is_under_way = false;        ///< It has begun, and is told once more when it is over.
   double detect_ms = 0;             ///< From the first sign of a loss until it counted as one.
-  double decide_ms = 0;             ///< Until it was known what to do.
+  double waited_ms = 0;             ///< For nodes on their way, before it went on.
+  double decide_ms = 0;             ///< Until it was known what to do, without that.
   double connect_ms = 0;            ///< To new peers, of the slowest node.
   double copy_ms = 0;               ///< Of state that moved, once all had connected.
   std::int64_t copy_bytes = 0;      ///< Between nodes.

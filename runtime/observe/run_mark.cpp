@@ -6,8 +6,8 @@ namespace troupe::observe {
 
 double phases_ms(const RunEvent& event) {
   if (!event.has_phases) return 0;
-  return event.detect_ms + event.decide_ms + event.connect_ms + event.copy_ms + event.rebuild_ms +
-         event.decode_ms + event.replay_ms;
+  return event.detect_ms + event.waited_ms + event.decide_ms + event.connect_ms + event.copy_ms +
+         event.rebuild_ms + event.decode_ms + event.replay_ms;
 }
 
 std::optional<TraceMark> run_mark(const RunEvent& event, std::int64_t begin_ns) {

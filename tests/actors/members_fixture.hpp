@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -16,12 +17,17 @@ namespace troupe::actors {
 
 /// A head that trains, knows how pipelines of other sizes would be cut, and keeps a log.
 struct Members {
-  explicit Members(const std::function<void(job::Job&)>& edit = {}, std::int64_t steps = 9)
+  /// `opening`: what its nodes take to open their data.
+  explicit Members(const std::function<void(job::Job&)>& edit = {}, std::int64_t steps = 9,
+                   std::chrono::milliseconds opening = {})
       : head(steps, edit) {
     head.resources.logger =
         observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"})
             .value();
-    head.start_training();
+    for (std::size_t id = 0; id < 4; ++id) head.join("host");
+    head.system.pass(opening);
+    for (std::size_t id = 0; id < 4; ++id) head.ready(id);
+    head.bring_up(1);
     templates = templates_of(head.resources.setup);
     head.tell(templates);
   }

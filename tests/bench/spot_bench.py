@@ -46,7 +46,7 @@ CASES = {"100 minutes, 10 times as fast": Case("g4dn-trace.csv", 138, 10),
          "10 minutes as recorded": Case("g4dn-trace.csv", 195.5, 1)}
 Event = collections.namedtuple("Event", "at_s joins node")  # Seconds from the window's begin.
 Played = collections.namedtuple("Played", "samples lost_s join_waits_s step_s phases")
-PHASES = ("detect_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms", "decode_ms", "replay_ms", "warm_up_ms")
+PHASES = ("detect_ms", "waited_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms", "decode_ms", "replay_ms", "warm_up_ms")
 JOB = f"""
 [job]
 name = "spot-bench"

@@ -207,12 +207,13 @@ TEST_CASE("an event took all its phases, but not the time in which others traine
   event.detect_ms = 1, event.decide_ms = 2, event.connect_ms = 4, event.copy_ms = 8;
   event.rebuild_ms = 16, event.decode_ms = 32, event.replay_ms = 64;
   event.warm_up_ms = 128, event.warm_up_steps = 1;
+  event.waited_ms = 256;
   RunEvent beside = event;
   beside.has_phases = false;
   std::ofstream(folder / "events.jsonl") << event_line(event) << "\n" << event_line(beside) << "\n";
   const auto events = read_events(folder.path(), {});
   REQUIRE(events.size() == 2);
-  CHECK(events[0].took_ms == 127);
+  CHECK(events[0].took_ms == 127 + 256);
   CHECK(events[1].took_ms == 0);
 }
 

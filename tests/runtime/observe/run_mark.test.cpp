@@ -48,7 +48,8 @@ TEST_CASE("phases are all of an event's time but what passed while others traine
   RunEvent event = event_of("joined", {NodeId{1}});
   event.detect_ms = 1, event.decide_ms = 2, event.connect_ms = 4, event.copy_ms = 8;
   event.rebuild_ms = 16, event.decode_ms = 32, event.replay_ms = 64, event.warm_up_ms = 128;
-  CHECK(phases_ms(event) == 127);
+  event.waited_ms = 256;
+  CHECK(phases_ms(event) == 127 + 256);
   event.has_phases = false;
   CHECK(phases_ms(event) == 0);
 }
