@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -86,12 +88,11 @@ class Maker {
       const auto in_flight = variant.all_room && most_[s] > 0
                                  ? most_[s]
                                  : rule.eager * (rule.split_weight ? deepest : stage.depth);
-      const bool runs_ahead = rule.eager == 0 || (is_phased() && stage.encoder);
-      warm_up_.push_back(bounded(s, runs_ahead             ? all
-                                    : variant.long_warm_up ? in_flight
-                                                           : stage.depth));
+      wishes_.push_back(runs_ahead(s) ? all : variant.long_warm_up ? in_flight : stage.depth);
+      warm_up_.push_back(bounded(s, wishes_.back()));
       if (rule.search) bounds_.in_flight.push_back(bounded(s, in_flight));
     }
+    taper_warm_ups();
     // A lane with deferred parts keeps the user's bound only if it is counted.
     if (!rule.search && rule.defer) bounds_.in_flight = most_;
     if (!is_phased()) return;
@@ -117,6 +118,52 @@ class Maker {
 
  private:
   bool is_phased() const { return rule_.phases != Rule::Phases::none; }
+  /// All its forwards may come before its backwards.
+  bool runs_ahead(std::size_t stage) const {
+    return rule_.eager == 0 || (is_phased() && graph_.stages[stage].encoder);
+  }
+
+  /// Where a bound holds the warm-up of a stage back, those behind it warm up as large a part of
+  /// what they wish. As far as it, each of them would keep a backward waiting for a forward that
+  /// the stage of the bound begins only behind that backward: microbatches would go through all of
+  /// them one by one.
+  void taper_warm_ups() {
+    struct Part {
+      std::int64_t allowed = 1, wished = 1;
+      bool operator<(const Part& other) const {
+        return allowed * other.wished < other.allowed * wished;
+      }
+    };
+    std::vector<Part> parts;
+    for (std::size_t s = 0; s < wishes_.size(); ++s)
+      parts.push_back(runs_ahead(s) ? Part{} : Part{warm_up_[s], wishes_[s]});
+    if (std::ranges::none_of(parts, [](const Part& part) { return part < Part{}; })) return;
+    for (const auto& [stage, next] : forward_edges())
+      if (!runs_ahead(next)) parts[next] = std::min(parts[stage], parts[next]);
+    for (std::size_t s = 0; s < wishes_.size(); ++s) {
+      const auto [allowed, wished] = parts[s];
+      const auto most = (allowed * wishes_[s] + wished - 1) / wished;
+      warm_up_[s] = std::min(warm_up_[s], static_cast<std::int32_t>(most));
+    }
+  }
+
+  /// Stages whose rows go to another one, and that one; those furthest from the sink first.
+  std::vector<std::pair<std::size_t, std::size_t>> forward_edges() const {
+    std::vector<std::pair<std::size_t, std::size_t>> edges;
+    for (std::size_t t = 0; t < graph_.tasks.size(); ++t)
+      for (const Dependency& use : graph_.users(static_cast<std::int32_t>(t))) {
+        const Task &from = graph_.tasks[t], &to = graph_.tasks[at(use.task)];
+        const bool rows = from.kind == TaskKind::forward && to.kind == TaskKind::forward;
+        if (rows && from.stage != to.stage) edges.emplace_back(from.stage, to.stage);
+      }
+    std::ranges::sort(edges, [&](const auto& a, const auto& b) {
+      const auto depth = [&](const auto& edge) { return graph_.stages[edge.first].depth; };
+      return std::tuple(-depth(a), a) < std::tuple(-depth(b), b);
+    });
+    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    return edges;
+  }
+
   std::int32_t bounded(std::size_t stage, std::int32_t wish) const {
     return most_[stage] > 0 ? std::min(most_[stage], wish) : wish;
   }
@@ -215,7 +262,8 @@ class Maker {
   const Variant variant_;
   std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
   std::vector<std::vector<MicrobatchTasks>> microbatches_;
-  std::vector<std::int32_t> warm_up_;
+  std::vector<std::int32_t> wishes_;   // Per stage: the warm-up without bounds.
+  std::vector<std::int32_t> warm_up_;  // Per stage: forwards before its first backward.
   // Of schedules of phases: which stages have phases in common, and the window of each task.
   std::vector<std::int32_t> parts_, windows_;
   Bounds bounds_;

@@ -102,7 +102,9 @@ bool has_fixed_order(const Schedule& schedule);
 ///   microbatches in flight, both run their phases over one window of them after another.
 ///
 /// `max_in_flight`: microbatches per stage from the begin of the forward to the end of the last
-/// task; empty, or 0 for a stage: no bound. `gpipe` needs room for all that it runs ahead.
+/// task; empty, or 0 for a stage: no bound. `gpipe` needs room for all that it runs ahead. Of a
+/// stage that it holds back, those behind it take strict turns after as large a part of their
+/// forwards as it has: so one microbatch ends per round trip / bound, or nearly.
 ///
 /// The result depends on the times of the tasks where a device has several stages, and in the
 /// schedules that search or defer (`eager-*`, `*zero-bubble`, `split-1f1b`).

@@ -198,6 +198,30 @@ TEST_CASE("bounds on memory hold, and one that is too small is refused", "[sched
   CHECK(unknown.error().fix == "did you mean `1f1b`?");
 }
 
+TEST_CASE("stages behind one that memory holds back keep going", "[scheduler]") {
+  // F = 1, B = 2. With `bound` microbatches under way, one ends per round trip / bound at best.
+  constexpr int kMicrobatches = 86;
+  for (const auto schedule : {"1f1b", "three-phase"})
+    for (const int stages : {8, 12, 22})
+      for (int bound = 1; 2 * bound < stages; ++bound) {
+        CAPTURE(schedule, stages, bound);
+        // Those of the first half share their devices with an encoder, say.
+        std::vector<std::int32_t> bounds(static_cast<std::size_t>(stages), 0);
+        std::fill_n(bounds.begin(), stages / 2, bound);
+        const auto timeline = make(chain(stages, kMicrobatches, 1, 1, 1), schedule, bounds);
+        CHECK(timeline.step_ms <= 1.45 * kMicrobatches * 3.0 * stages / bound);
+        CHECK(timeline.peak_in_flight.front() == bound);
+      }
+  // Two of those before a stage are held back: it goes by the shorter part.
+  auto times = chain(6, 40, 1, 1, 1);
+  times.stages[0].next = {2};
+  times.stages[1].next = {2};
+  CHECK(make(times, "1f1b", {4, 1, 0, 0, 0, 0}).peak_in_flight ==
+        std::vector<std::int32_t>{4, 1, 1, 1, 1, 1});
+  CHECK(make(times, "1f1b", {1, 4, 0, 0, 0, 0}).peak_in_flight ==
+        std::vector<std::int32_t>{1, 4, 1, 1, 1, 1});
+}
+
 TEST_CASE("every schedule of random pipelines is sound and replays to its own time",
           "[scheduler][property]") {
   for (std::uint32_t seed = 0; seed < 600; ++seed) {
