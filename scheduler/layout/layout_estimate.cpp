@@ -94,9 +94,22 @@ LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
 
 double LayoutEstimate::ms(const PipelineShape& shape) const {
   const double path = path_ms(shape);
-  const double refill_ms = std::max(0.0, path - shape.slowest_ms);
   return path + latency_ms(shape.devices) + (microbatches_ - 1) * shape.slowest_ms +
-         (windows(shape) - 1) * refill_ms + reduction_ms(shape);
+         short_of_memory_ms(shape, path) + reduction_ms(shape);
+}
+
+/// What a step in phases takes longer where memory binds: windows that fill and drain anew, an llm
+/// with too few microbatches in flight.
+double LayoutEstimate::short_of_memory_ms(const PipelineShape& shape, double path_ms) const {
+  if (!phases_ || request_.device_memory.count() == 0) return 0;
+  const ModuleId llm = request_.model->graph().llm();
+  const PhaseMemory held = held_in_phases(shape);
+  const double refill_ms = std::max(0.0, path_ms - shape.slowest_ms);
+  const double llm_ms = fullest(shape, [&](const Track&, std::int32_t, auto layer) {
+    return weights_->layers[layer].module == llm ? weights_->work_ms[layer] : 0;
+  });
+  const double windows = held.windows(microbatches_);
+  return (windows - 1) * refill_ms + (held.held_back() - 1) * (microbatches_ - windows) * llm_ms;
 }
 
 PhaseMemory LayoutEstimate::held_in_phases(const PipelineShape& shape) const {
@@ -121,12 +134,6 @@ PhaseMemory LayoutEstimate::held_in_phases(const PipelineShape& shape) const {
       if (own.there) held.add(device, false, own.state, own.microbatch, in_flight);
     }
   return held;
-}
-
-/// Over so many windows do phases go.
-double LayoutEstimate::windows(const PipelineShape& shape) const {
-  if (!phases_ || request_.device_memory.count() == 0) return 1;
-  return held_in_phases(shape).windows(microbatches_);
 }
 
 bool LayoutEstimate::may_fit(const PipelineShape& shape) const {

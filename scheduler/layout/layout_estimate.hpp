@@ -34,7 +34,7 @@ class LayoutEstimate {
   const std::shared_ptr<const LayerWeights>& weights() const { return weights_; }
 
   /// Longest path, slowest device for all other microbatches, reduction. In phases the longest path
-  /// once for each window that memory has room for.
+  /// once for each window that memory has room for, and the llm as far as memory holds it back.
   double ms(const PipelineShape& shape) const;
 
   /// No shape of this form on so many groups whose slowest device works `slowest_ms` or more has
@@ -63,7 +63,7 @@ class LayoutEstimate {
 
  private:
   PhaseMemory held_in_phases(const PipelineShape& shape) const;
-  double windows(const PipelineShape& shape) const;
+  double short_of_memory_ms(const PipelineShape& shape, double path_ms) const;
   double path_ms(const PipelineShape& shape) const;
   double latency_ms(std::int32_t groups) const;
   double reduction_ms(const PipelineShape& shape) const;

@@ -19,7 +19,7 @@ void PhaseMemory::add(std::int32_t device, bool is_encoder, double state_bytes,
   own.microbatch_bytes += microbatch_bytes;
   own.wanted_bytes += state_bytes + in_flight * microbatch_bytes;
   own.stages += 1;
-  if (is_encoder) encoders_.push_back({device, microbatch_bytes});
+  (is_encoder ? encoders_ : llm_).push_back({device, microbatch_bytes, in_flight});
 }
 
 double PhaseMemory::least_bytes() const {
@@ -35,15 +35,24 @@ double PhaseMemory::wanted_bytes() const {
   return most;
 }
 
+double PhaseMemory::kept(const Stage& stage) const {
+  const Device& device = devices_[at(stage.device)];
+  const double room = std::max(0.0, memory_ - device.state_bytes);
+  return kept_microbatches(room, device.stages, stage.microbatch_bytes);
+}
+
 double PhaseMemory::windows(double microbatches) const {
   if (memory_ == 0 || encoders_.empty()) return 1;
-  auto width = std::numeric_limits<std::int32_t>::max();
-  for (const Stage& stage : encoders_) {
-    const Device& device = devices_[at(stage.device)];
-    const double room = std::max(0.0, memory_ - device.state_bytes);
-    width = std::min(width, kept_microbatches(room, device.stages, stage.microbatch_bytes));
-  }
+  double width = std::numeric_limits<double>::infinity();
+  for (const Stage& stage : encoders_) width = std::min(width, kept(stage));
   return std::max(1.0, std::ceil(microbatches / width));
+}
+
+double PhaseMemory::held_back() const {
+  if (memory_ == 0) return 1;
+  double most = 1;
+  for (const Stage& stage : llm_) most = std::max(most, stage.in_flight / kept(stage));
+  return most;
 }
 
 }  // namespace troupe::scheduler

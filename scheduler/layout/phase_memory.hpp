@@ -31,19 +31,27 @@ class PhaseMemory {
   /// bind. At least 1.
   double windows(double microbatches) const;
 
+  /// How many times as long the llm takes for a microbatch where memory keeps it from having as
+  /// many in flight as `add` was told: then one ends per round trip / in flight. At least 1.
+  double held_back() const;
+
  private:
   struct Stage {
     std::int32_t device = 0;
     double microbatch_bytes = 0;
+    double in_flight = 1;
   };
   struct Device {
     double state_bytes = 0, microbatch_bytes = 0, wanted_bytes = 0;
     double stages = 0;
   };
 
+  /// Microbatches of it that fit the share of a stage.
+  double kept(const Stage& stage) const;
+
   double memory_ = 0;
   std::vector<Device> devices_;
-  std::vector<Stage> encoders_;
+  std::vector<Stage> encoders_, llm_;
 };
 
 }  // namespace troupe::scheduler

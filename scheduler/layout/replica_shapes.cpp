@@ -164,7 +164,8 @@ bool ReplicaShapes::add_group(std::size_t g, const std::vector<GroupShare>& shar
 }
 
 /// Adds to the estimate that encoders and llm fill and drain anew for each window that memory has
-/// room for; false where not even one microbatch of each stage fits.
+/// room for, and that it may hold the llm back; false where not even one microbatch of each stage
+/// fits.
 bool ReplicaShapes::fits_in_phases(LayoutCandidate& candidate,
                                    const std::vector<GroupShare>& shares,
                                    const std::vector<GroupTimes>& times) {
@@ -198,7 +199,10 @@ bool ReplicaShapes::fits_in_phases(LayoutCandidate& candidate,
                                   shares[g].replicas);
     refill_ms += std::max(0.0, share_.groups[g].work_ms - times[g].slowest_ms);
   }
-  candidate.estimate_ms += (held.windows(std::ceil(turns)) - 1) * refill_ms;
+  const double windows = held.windows(std::ceil(turns));
+  const double behind_first = std::max(0.0, static_cast<double>(share_.microbatches) - windows);
+  candidate.estimate_ms +=
+      (windows - 1) * refill_ms + (held.held_back() - 1) * behind_first * times.back().slowest_ms;
   return true;
 }
 

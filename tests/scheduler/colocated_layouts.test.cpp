@@ -10,7 +10,7 @@
 #include "scheduler/check/check_plan.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/layout/auto_layout.hpp"
-#include "scheduler/layout/layout_candidates.hpp"
+#include "scheduler/layout/layout_score.hpp"
 #include "scheduler/layout/replica_candidates.hpp"
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/layout_requests.hpp"
@@ -186,6 +186,24 @@ TEST_CASE("phases take the memory of a window, and the time of all windows", "[s
     ones = ones || before == Approx(108);
   }
   CHECK(ones);
+}
+
+TEST_CASE("an llm that shares its devices' memory is estimated to be held back", "[scheduler]") {
+  // Four encoders, an llm of eight layers on four devices, 24 ms each, 32 microbatches.
+  OneEncoder one(1, 8);
+  one.request.global_batch = one.request.microbatches = 32;
+  const auto estimate = [&](std::int64_t bytes) {
+    one.request.device_memory = Bytes{bytes};
+    LayoutScorer scorer(one.request);
+    return replica_candidates(one.request, scorer, Sharing::colocated, 1, 1)
+        .value()
+        .front()
+        .estimate_ms;
+  };
+  const double roomy = estimate(700);
+  CHECK(roomy == Approx(8 * 2 + 31 * 24 + 96));
+  // 480 are state: three of four microbatches of the llm in flight, a second window to fill.
+  CHECK(estimate(495) == Approx(roomy + 72 + (4.0 / 3 - 1) * 30 * 24));
 }
 
 TEST_CASE("pins of numbers are kept on shared devices", "[scheduler]") {

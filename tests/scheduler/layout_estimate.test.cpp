@@ -94,6 +94,13 @@ TEST_CASE("phases fill the pipeline anew for each window that memory has room fo
   CHECK_FALSE(LayoutEstimate(made.request, made.weights, 1).may_fit(shared));  // 10 and 2 x 10.
   made.request.device_memory = Bytes{230};
   CHECK(LayoutEstimate(made.request, made.weights, 1).may_fit(shared));
+  // With five microbatches in one window the llm has one of two in flight.
+  made.request.global_batch = made.request.microbatches = 5;
+  made.request.device_memory = Bytes{238};
+  auto wide = *made.weights;
+  wide.activation_bytes = {1, 18, 18};
+  made.weights = std::make_shared<const LayerWeights>(wide);
+  CHECK(LayoutEstimate(made.request, made.weights, 1).ms(shared) == Approx(42 + 4 * 30 + 4 * 12));
   made.request.device_memory = Bytes{210};
   CHECK_FALSE(LayoutEstimate(made.request, made.weights, 1).may_fit(shared));
 }

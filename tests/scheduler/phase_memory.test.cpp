@@ -28,6 +28,23 @@ TEST_CASE("a window is as wide as the narrowest encoder has room for", "[schedul
   CHECK(held.least_bytes() == 99);
 }
 
+TEST_CASE("an llm is held back as far as its share is short of what it has in flight",
+          "[scheduler]") {
+  PhaseMemory held(2, 100);
+  held.add(0, true, 20, 5);
+  held.add(0, false, 40, 8, 6);  // 40 are left for two: two of six microbatches.
+  CHECK(held.held_back() == 3);
+  held.add(1, false, 40, 8, 5);  // Seven alone.
+  CHECK(held.held_back() == 3);
+  held.add(1, true, 0, 1);  // Three of five beside another.
+  CHECK(held.held_back() == 3);
+  held.add(1, true, 30, 1);  // One of five.
+  CHECK(held.held_back() == 5);
+  PhaseMemory unlimited(1, 0);
+  unlimited.add(0, false, 1e12, 1e12, 8);
+  CHECK(unlimited.held_back() == 1);
+}
+
 TEST_CASE("memory without a limit holds all in one window", "[scheduler]") {
   PhaseMemory held(1, 0);
   held.add(0, true, 1e12, 1e12);
