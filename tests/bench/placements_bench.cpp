@@ -31,8 +31,9 @@ namespace {
 
 // "Across nodes, each node uses eight 400 Gb/s ConnectX-7 InfiniBand cards" (appendix A).
 constexpr double kNetworkGigabytesPerS = 400.0 / 8;
-// A microbatch of one sample each wherever a replica has up to as many.
-constexpr std::int64_t kMicrobatches = 32;
+// A microbatch of one sample each wherever a replica has up to as many: all of a batch but those of
+// the largest, extrapolated clusters.
+constexpr std::int64_t kMicrobatches = 256;
 // The table calls a gain of -0.9 % on par.
 constexpr double kOnPar = 0.01;
 
@@ -167,7 +168,7 @@ std::string best_of(const Row& row, const Steps& steps) {
   const double nc = row.apart * steps.nc.value_or(none);
   if (nc < none && nc < std::min(h, c)) return "NC";
   if (std::min(h, c) == none) return "nothing fits";
-  if (std::abs(h - c) <= kOnPar * c) return "H/C";
+  if (std::max(h, c) < none && std::abs(h - c) <= kOnPar * c) return "H/C";
   return h < c ? "H" : "C";
 }
 
