@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -67,6 +69,22 @@ struct Variant {
   bool all_room = false;      ///< The bound is the user's, where there is one, not the rule's.
 };
 
+/// Rows from one stage to another: places of their microbatches in the orders of both, ascending.
+using Places = std::vector<std::pair<std::int32_t, std::int32_t>>;
+
+/// How many microbatches the stage behind may take forward before the first of them goes back,
+/// where the one before has `held` under way at most: as many, or more where others come in
+/// between. In strict turns of both.
+std::int32_t reach(const Places& rows, std::int32_t held) {
+  std::int32_t least = std::numeric_limits<std::int32_t>::max(), last = -1;
+  auto back = rows.begin();
+  for (const auto& [before, behind] : rows) {
+    for (; back->first + held <= before; ++back) last = std::max(last, back->second);
+    if (last >= 0) least = std::min(least, behind - last);
+  }
+  return std::max(held, least);
+}
+
 /// Runs one variant of a rule; bounds grow where data demands it and nobody forbids it.
 class Maker {
  public:
@@ -123,44 +141,66 @@ class Maker {
     return rule_.eager == 0 || (is_phased() && graph_.stages[stage].encoder);
   }
 
+  /// A stage may warm up so much of what it wishes.
+  struct Part {
+    std::int64_t allowed = 1, wished = 1;
+
+    bool operator<(const Part& other) const {
+      return allowed * other.wished < other.allowed * wished;
+    }
+    std::int32_t of(std::int32_t wish) const {
+      return static_cast<std::int32_t>((allowed * wish + wished - 1) / wished);
+    }
+  };
+
   /// Where a bound holds the warm-up of a stage back, those behind it warm up as large a part of
   /// what they wish. As far as it, each of them would keep a backward waiting for a forward that
   /// the stage of the bound begins only behind that backward: microbatches would go through all of
   /// them one by one.
   void taper_warm_ups() {
-    struct Part {
-      std::int64_t allowed = 1, wished = 1;
-      bool operator<(const Part& other) const {
-        return allowed * other.wished < other.allowed * wished;
-      }
-    };
     std::vector<Part> parts;
     for (std::size_t s = 0; s < wishes_.size(); ++s)
       parts.push_back(runs_ahead(s) ? Part{} : Part{warm_up_[s], wishes_[s]});
     if (std::ranges::none_of(parts, [](const Part& part) { return part < Part{}; })) return;
-    for (const auto& [stage, next] : forward_edges())
-      if (!runs_ahead(next)) parts[next] = std::min(parts[stage], parts[next]);
-    for (std::size_t s = 0; s < wishes_.size(); ++s) {
-      const auto [allowed, wished] = parts[s];
-      const auto most = (allowed * wishes_[s] + wished - 1) / wished;
-      warm_up_[s] = std::min(warm_up_[s], static_cast<std::int32_t>(most));
+    for (const auto& [edge, rows] : forward_edges()) {
+      const auto [is_llm, depth, stage, next] = edge;
+      if (!runs_ahead(next))
+        parts[next] = std::min(behind(stage, next, parts[stage], rows), parts[next]);
     }
+    for (std::size_t s = 0; s < wishes_.size(); ++s)
+      warm_up_[s] = std::min(warm_up_[s], parts[s].of(wishes_[s]));
   }
 
-  /// Stages whose rows go to another one, and that one; those furthest from the sink first.
-  std::vector<std::pair<std::size_t, std::size_t>> forward_edges() const {
-    std::vector<std::pair<std::size_t, std::size_t>> edges;
+  /// The part that is left to the stage which these rows go to, of those that the one before has
+  /// left. The same one behind the other; where replicas share microbatches, or each has something
+  /// of all, so many as come before the first of them must have gone back.
+  Part behind(std::size_t before, std::size_t next, const Part& part, const Places& rows) const {
+    if (!(part < Part{})) return part;
+    const std::int32_t held = std::min(warm_up_[before], part.of(wishes_[before]));
+    const std::int32_t reached = reach(rows, held);
+    const bool is_chain = reached == held && part.of(wishes_[next]) <= held;
+    return is_chain ? part : Part{reached, wishes_[next] + 1};
+  }
+
+  /// Those furthest from the sink first: encoders before the llm (of several that share a replica
+  /// of it the depths may be less), then by depth, stage and the stage that its rows go to.
+  using Edges = std::map<std::tuple<bool, std::int32_t, std::size_t, std::size_t>, Places>;
+  Edges forward_edges() const {
+    std::vector<std::int32_t> place(graph_.tasks.size());
+    for (const auto& own : microbatches_)
+      for (std::size_t m = 0; m < own.size(); ++m)
+        for (const auto task : own[m].forward) place[at(task)] = static_cast<std::int32_t>(m);
+    Edges edges;
     for (std::size_t t = 0; t < graph_.tasks.size(); ++t)
       for (const Dependency& use : graph_.users(static_cast<std::int32_t>(t))) {
         const Task &from = graph_.tasks[t], &to = graph_.tasks[at(use.task)];
         const bool rows = from.kind == TaskKind::forward && to.kind == TaskKind::forward;
-        if (rows && from.stage != to.stage) edges.emplace_back(from.stage, to.stage);
+        const StageSpec& stage = graph_.stages[at(from.stage)];
+        if (rows && from.stage != to.stage)
+          edges[{!stage.encoder, -stage.depth, at(from.stage), at(to.stage)}].emplace_back(
+              place[t], place[at(use.task)]);
       }
-    std::ranges::sort(edges, [&](const auto& a, const auto& b) {
-      const auto depth = [&](const auto& edge) { return graph_.stages[edge.first].depth; };
-      return std::tuple(-depth(a), a) < std::tuple(-depth(b), b);
-    });
-    edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+    for (auto& [edge, rows] : edges) std::ranges::sort(rows);
     return edges;
   }
 

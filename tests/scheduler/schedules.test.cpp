@@ -52,6 +52,33 @@ std::vector<NamedOrder> named(const PipelineTimes& times, const std::string& sch
   return order;
 }
 
+/// Encoders before a chain of llm stages, which take turns, or of which each has something of every
+/// microbatch. F = 1, B = 2.
+TaskGraph several_encoders(int encoders, bool take_turns, int stages, int microbatches) {
+  TaskGraph graph;
+  const int depth = (stages + encoders - 1) / encoders + 1;
+  for (int e = 0; e < encoders; ++e) graph.stages.push_back({e, depth, true});
+  for (int s = 0; s < stages; ++s) graph.stages.push_back({encoders + s, stages - s, false});
+  for (int m = 0; m < microbatches; ++m) {
+    std::vector<std::int32_t> encoded;
+    for (int e = 0; e < encoders; ++e)
+      if (!take_turns || m % encoders == e)
+        encoded.push_back(graph.add({TaskKind::forward, e, m, 0, 1}));
+    std::vector<std::int32_t> before = encoded;
+    const auto add = [&](TaskKind kind, std::int32_t stage, double ms) {
+      const std::int32_t task = graph.add({kind, stage, m, 0, ms});
+      for (const std::int32_t needed : before) graph.depend(task, needed);
+      return task;
+    };
+    for (int s = 0; s < stages; ++s) before = {add(TaskKind::forward, encoders + s, 1)};
+    for (int s = stages; s-- > 0;) before = {add(TaskKind::backward, encoders + s, 2)};
+    for (const std::int32_t forward : encoded)
+      add(TaskKind::backward, graph.tasks[static_cast<std::size_t>(forward)].stage, 2);
+  }
+  graph.finish();
+  return graph;
+}
+
 TEST_CASE("equal stages take the published times", "[scheduler]") {
   // S = 4, M = 8, every task 1 ms. 1F1B and GPipe: (M + S - 1)(f + b) = 11 x 3 = 33. ZB-H1: work 24
   // plus (S - 1)(f + i - w) = 3. ZB-H2: work 24 plus the first forwards of the stages before, 3.
@@ -220,6 +247,25 @@ TEST_CASE("stages behind one that memory holds back keep going", "[scheduler]") 
         std::vector<std::int32_t>{4, 1, 1, 1, 1, 1});
   CHECK(make(times, "1f1b", {1, 4, 0, 0, 0, 0}).peak_in_flight ==
         std::vector<std::int32_t>{1, 4, 1, 1, 1, 1});
+}
+
+TEST_CASE("several encoders hold back no more than they do together", "[scheduler]") {
+  const auto step_ms = [](int encoders, bool take_turns, const std::vector<std::int32_t>& bounds) {
+    const auto made = make_schedule(several_encoders(encoders, take_turns, 3, 24), "1f1b", bounds);
+    REQUIRE(made.ok());
+    return made.value().step_ms;
+  };
+  // Round trips of 4 x 3 ms. With one microbatch of each of four encoders under way the llm is as
+  // busy as without bounds: 24 x 3 ms behind the first forward, and 8 more.
+  CHECK(step_ms(4, true, {}) == 81);
+  CHECK(step_ms(4, true, {1, 1, 1, 1, 0, 0, 0}) == 81);
+  // Of two encoders two microbatches are, so that one ends each 6 ms; of one, each 12 ms.
+  CHECK(step_ms(2, true, {1, 1, 0, 0, 0}) == 150);
+  CHECK(step_ms(1, true, {1, 0, 0, 0}) == 24 * 12);
+  // As many as of one where all of them have something of each microbatch.
+  CHECK(step_ms(4, false, {1, 1, 1, 1, 0, 0, 0}) == 24 * 12);
+  // Who has room for all of its microbatches holds nobody back: (M + S - 1) x 3 ms.
+  CHECK(make(chain(8, 3, 1, 1, 1), "1f1b", {3, 0, 0, 0, 0, 0, 0, 0}).step_ms == 30);
 }
 
 TEST_CASE("every schedule of random pipelines is sound and replays to its own time",
