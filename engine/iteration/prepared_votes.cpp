@@ -61,6 +61,9 @@ StepOutcome decide_step(std::int64_t step, TokenCount trained_tokens, std::vecto
     decision.reason = "the auxiliary loss '" + odd->first + "' is not finite";
   } else if (!std::isfinite(outcome.grad_norm)) {
     decision.reason = "a gradient is not finite";
+  } else if (std::ranges::any_of(norms, [](const GroupNorm& norm) { return !norm.finite; })) {
+    // These count in no norm (models/own_update.hpp).
+    decision.reason = "what layers contribute to a parameter is not finite";
   } else {
     decision.commit = true;
     decision.clip = state::clip_factor(outcome.grad_norm, policy.max_grad_norm);

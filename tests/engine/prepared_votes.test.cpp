@@ -76,6 +76,14 @@ TEST_CASE("a step is discarded with its reason", "[engine]") {
   CHECK(decide_step(1, 4, {part_loss(0, 0, 1)}, {}, norms, policy).decision.reason ==
         "a gradient is not finite");
 
+  // What counts in no norm must be finite too, in every group and chunk.
+  const auto contributed =
+      decide_step(1, 4, {part_loss(0, 0, 1)}, {},
+                  std::vector<GroupNorm>{{GroupId{0}, 4, false}, {GroupId{1}, 5, true}}, policy);
+  CHECK_FALSE(contributed.decision.commit);
+  CHECK(contributed.grad_norm == 3);
+  CHECK(contributed.decision.reason == "what layers contribute to a parameter is not finite");
+
   const PartAuxiliary odd{"llm.balance", StageId{1}, MicrobatchId{0}, PartId{0}, kNan};
   CHECK(decide_step(1, 4, {part_loss(0, 0, 1)}, {odd}, {}, policy).decision.reason ==
         "the auxiliary loss 'llm.balance' is not finite");
