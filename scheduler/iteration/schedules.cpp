@@ -141,6 +141,13 @@ class Maker {
     return rule_.eager == 0 || (is_phased() && graph_.stages[stage].encoder);
   }
 
+  /// Else no microbatch of it waits for anything once it is through, as of a frozen encoder.
+  bool goes_back(std::size_t stage) const {
+    return std::ranges::any_of(microbatches_[stage], [](const MicrobatchTasks& microbatch) {
+      return !microbatch.backward.empty();
+    });
+  }
+
   /// A stage may warm up so much of what it wishes.
   struct Part {
     std::int64_t allowed = 1, wished = 1;
@@ -160,7 +167,7 @@ class Maker {
   void taper_warm_ups() {
     std::vector<Part> parts;
     for (std::size_t s = 0; s < wishes_.size(); ++s)
-      parts.push_back(runs_ahead(s) ? Part{} : Part{warm_up_[s], wishes_[s]});
+      parts.push_back(runs_ahead(s) || !goes_back(s) ? Part{} : Part{warm_up_[s], wishes_[s]});
     if (std::ranges::none_of(parts, [](const Part& part) { return part < Part{}; })) return;
     for (const auto& [edge, rows] : forward_edges()) {
       const auto [is_llm, depth, stage, next] = edge;

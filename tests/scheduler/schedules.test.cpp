@@ -53,8 +53,9 @@ std::vector<NamedOrder> named(const PipelineTimes& times, const std::string& sch
 }
 
 /// Encoders before a chain of llm stages, which take turns, or of which each has something of every
-/// microbatch. F = 1, B = 2.
-TaskGraph several_encoders(int encoders, bool take_turns, int stages, int microbatches) {
+/// microbatch. F = 1, B = 2; frozen ones have none.
+TaskGraph several_encoders(int encoders, bool take_turns, int stages, int microbatches,
+                           bool frozen = false) {
   TaskGraph graph;
   const int depth = (stages + encoders - 1) / encoders + 1;
   for (int e = 0; e < encoders; ++e) graph.stages.push_back({e, depth, true});
@@ -72,7 +73,7 @@ TaskGraph several_encoders(int encoders, bool take_turns, int stages, int microb
     };
     for (int s = 0; s < stages; ++s) before = {add(TaskKind::forward, encoders + s, 1)};
     for (int s = stages; s-- > 0;) before = {add(TaskKind::backward, encoders + s, 2)};
-    for (const std::int32_t forward : encoded)
+    for (const std::int32_t forward : frozen ? std::vector<std::int32_t>{} : encoded)
       add(TaskKind::backward, graph.tasks[static_cast<std::size_t>(forward)].stage, 2);
   }
   graph.finish();
@@ -264,7 +265,10 @@ TEST_CASE("several encoders hold back no more than they do together", "[schedule
   CHECK(step_ms(1, true, {1, 0, 0, 0}) == 24 * 12);
   // As many as of one where all of them have something of each microbatch.
   CHECK(step_ms(4, false, {1, 1, 1, 1, 0, 0, 0}) == 24 * 12);
-  // Who has room for all of its microbatches holds nobody back: (M + S - 1) x 3 ms.
+  // A frozen one holds nobody back: (M + S - 1) x 3 ms behind its first forward.
+  const auto frozen = several_encoders(1, true, 3, 24, true);
+  CHECK(make_schedule(frozen, "1f1b", {1, 0, 0, 0}).value().step_ms == 79);
+  // Nor does who has room for all of its microbatches: (M + S - 1) x 3 ms.
   CHECK(make(chain(8, 3, 1, 1, 1), "1f1b", {3, 0, 0, 0, 0, 0, 0, 0}).step_ms == 30);
 }
 
