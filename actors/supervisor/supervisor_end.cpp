@@ -335,6 +335,10 @@ void head_failed(Self self, const Error& error) {
 void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   auto& state = self->state;
   if (failed.epoch_number != state.job.members.generation()) return;
+  // While a loss is dealt with in the layout that it hit, calls fail by it, or wait for who gave
+  // the step up: whose NCCL is to blame shows in the next one.
+  const bool is_call = failed.by_device && is_of_machines(failed.error);
+  if (is_call && state.job.is_regrouping() && state.job.phase() == Phase::training) return;
   // What connects it has lost somebody: mostly a node, which shows by itself, and then a later
   // generation begins. Where none does, NCCL failed here.
   if (failed.by_device && failed.error.code == Errc::transport_failed) {

@@ -215,6 +215,13 @@ TEST_CASE("a device whose calls fail is done without where no other node is lost
     head.pass(1200ms, {0, 1, 3});
     CHECK(head.seen[1].stops.empty());
   }
+  SECTION("the other end is lost, and the others take long for a step that is decided") {
+    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+    failing.lose(2, SIGKILL);
+    head.pass(1200ms, {0, 1, 3});
+    CHECK(head.seen[1].stops.empty());
+    CHECK(head.seen[1].configurations.size() == 1);  // It is not finished yet.
+  }
   CHECK_FALSE(head.ended);
 }
 

@@ -190,12 +190,40 @@ TEST_CASE("another loss while a job waits for a node is weighed anew, and is the
   CHECK(head.recorder.events[1].waited_ms >= 400);
 }
 
+TEST_CASE("calls that fail by a loss cost no other node while a job waits for one",
+          "[actors][recovery][errors]") {
+  OnItsWay job;
+  Head& head = job.head;
+  engine::FailedWork failed{3, 2};
+  failed.by_device = true;
+  failed.error = {Errc::transport_failed, "NCCL group 'llm': node 0 is lost", {}, {}};
+  const bool is_known = GENERATE(true, false);  // The loss, by then.
+  if (!is_known) head.tell(NodeId{2}, failed);
+  job.members.lose(0);
+  if (is_known) head.tell(NodeId{2}, failed);
+  failed.error = {Errc::timed_out, "NCCL group 'vision': it hangs", {}, {}};
+  head.tell(NodeId{3}, failed);
+  head.pass(1000ms, {2, 3});
+  CHECK(head.seen[2].stops.empty());
+  CHECK(head.seen[3].stops.empty());
+  CHECK_FALSE(head.ended);
+  head.ready(1);
+  head.pass(200ms, {1, 2, 3});
+  REQUIRE(job.layouts() == 3);
+  CHECK((job.newest() == nodes_of({1, 2, 3})));
+  failed.epoch_number = 3;  // In the next layout it is to blame.
+  head.tell(NodeId{3}, failed);
+  CHECK(head.seen[3].stops.size() == 1);
+}
+
 TEST_CASE("a job that waits for a node ends at a signal with what its nodes have",
           "[actors][recovery]") {
   OnItsWay job;
   job.members.lose(0);
   job.head.tell(stop_atom::value, std::int32_t{15});
   CHECK(job.layouts() == 2);
+  REQUIRE(job.head.seen[2].saves.size() == 1);
+  CHECK(job.head.seen[2].saves[0].step == 2);
   job.head.pass(2s, {2, 3});
   CHECK(job.layouts() == 2);  // Nobody goes on, whoever comes or does not.
 }
