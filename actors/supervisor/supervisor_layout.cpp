@@ -72,6 +72,22 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
   return change;
 }
 
+namespace {
+
+/// Nodes missed each other, and another loss came first, or the job waited for nodes.
+void settle_old_ways(Self self) {
+  const auto& missed = self->state.job.members.missed();
+  if (missed.empty()) return;
+  const auto& [peer, reporters] = *missed.begin();
+  expect_reason(self, {Errc::transport_failed,
+                       who_text({*reporters.begin()}) + " lost its connection to " +
+                           who_text({peer}) + " before this layout",
+                       {},
+                       {}});
+}
+
+}  // namespace
+
 void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   auto& state = self->state;
   state.deadline = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
@@ -99,6 +115,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
       own.progress = state.job.loop.progress_now(state.job.members.generation());
     send_to_node(self, node, apply_atom::value, std::move(own));
   }
+  settle_old_ways(self);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace troupe::actors {
@@ -131,6 +132,26 @@ TEST_CASE("the most suspicious node lost the most connections, then is named mos
   members.gone(NodeId{0});
   members.gone(NodeId{2});
   CHECK(members.is_miss_explained());
+  members.begin_generation();
+  CHECK(members.missed().empty());
+}
+
+TEST_CASE("a way that broke is broken in the next generation too, where both ends are there still",
+          "[coordination]") {
+  Membership members = members_of(4);
+  members.begin_generation();
+  members.miss(NodeId{0}, NodeId{1});
+  members.miss(NodeId{2}, NodeId{1});
+  members.miss(NodeId{3}, NodeId{2});
+  members.miss(NodeId{1}, NodeId{3});
+  members.gone(NodeId{3});
+  members.join(NodeId{3}, "host", 9, {});  // Another process, to which all ways are new.
+  members.ready(NodeId{3}, true);
+  members.begin_generation();
+  const std::map<NodeId, std::set<NodeId>> broken{{NodeId{1}, {NodeId{0}, NodeId{2}}}};
+  CHECK((members.missed() == broken));
+  CHECK_FALSE(members.is_miss_explained());
+  members.gone(NodeId{1});
   members.begin_generation();
   CHECK(members.missed().empty());
 }

@@ -216,6 +216,28 @@ TEST_CASE("calls that fail by a loss cost no other node while a job waits for on
   CHECK(head.seen[3].stops.size() == 1);
 }
 
+TEST_CASE("nodes that miss each other while a job waits for another one do so in the next layout",
+          "[actors][recovery]") {
+  OnItsWay job;
+  Head& head = job.head;
+  job.members.lose(0);
+  head.tell(lost_atom::value, NodeId{2}, NodeId{3}, EpochNumber{2}, std::string("reset"));
+  head.pass(800ms, {2, 3});
+  CHECK(head.seen[3].stops.empty());
+  head.ready(1);
+  head.pass(200ms, {1, 2, 3});
+  REQUIRE(job.layouts() == 3);
+  CHECK((job.newest() == nodes_of({1, 2, 3})));
+  head.pass(800ms, {1, 2, 3});
+  REQUIRE(job.layouts() == 4);
+  CHECK((job.newest() == nodes_of({1, 2})));
+  REQUIRE(head.seen[3].stops.size() == 1);
+  CHECK(says(head.seen[3].stops[0],
+             "its connections to nodes 2 broke: node 2 lost its connection to node 3 before this "
+             "layout"));
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("a job that waits for a node ends at a signal with what its nodes have",
           "[actors][recovery]") {
   OnItsWay job;
