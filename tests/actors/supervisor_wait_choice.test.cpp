@@ -151,6 +151,23 @@ TEST_CASE("a job waits for no node while another one is to leave", "[actors][rec
   CHECK(job.newest().contains(NodeId{2}));
 }
 
+TEST_CASE("a job goes on where somebody is to leave while it waits for a node",
+          "[actors][recovery]") {
+  OnItsWay job;
+  Head& head = job.head;
+  job.members.lose(0);
+  CHECK(says(job.members.ask(ControlRequest::Kind::drain, 3), "leaves before the next step"));
+  head.pass(200ms, {2, 3});
+  REQUIRE(job.layouts() == 3);
+  CHECK((job.newest() == nodes_of({2})));
+  CHECK(says(job.members.log(), "somebody is to leave, and the job waits no longer for node 1; "));
+  job.members.bring_up(3, {2, 3});
+  job.members.bring_up(4, {2, 3});  // Its state lies elsewhere: it may go.
+  REQUIRE(head.seen[3].stops.size() == 1);
+  CHECK(says(head.seen[3].stops[0], "it has left the job, which goes on"));
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("a step whose COMMIT is known is finished while a job waits for a node",
           "[actors][recovery]") {
   OnItsWay job;
