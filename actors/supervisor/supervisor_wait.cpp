@@ -113,7 +113,11 @@ void end_chosen_wait(Self self, const std::string& why) {
 void settle_wait(Self self, std::optional<ChosenWait> chosen, Move move) {
   auto& state = self->state;
   if (!chosen) {
-    if (state.waiting && state.waiting->chosen) state.waiting->until = now(self);
+    if (!state.waiting) return;
+    if (state.waiting->chosen)
+      state.waiting->until = now(self);
+    else
+      state.waiting->why.clear();  // By now a layout works.
     return;
   }
   state.job.halt();
@@ -162,9 +166,10 @@ void watch_wait(Self self) {
     if (const auto why = end_of_wait(state, now(self))) end_chosen_wait(self, *why);
     return;
   }
-  const bool is_new = !state.job.members.newcomers().empty();
+  const bool is_new = !state.job.members.newcomers().empty() ||
+                      state.waiting->tried_with != state.templates || state.waiting->why.empty();
   add_newcomers(state, state.regrouping);
-  if ((is_new || state.waiting->tried_with != state.templates) && try_again(self)) return;
+  if (is_new && try_again(self)) return;
   if (now(self) <= state.waiting->until) return;
   state.job.loop.rewind();  // What was planned beyond the last finished step is not what it stops.
   begin_stop(self,

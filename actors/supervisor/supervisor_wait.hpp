@@ -27,11 +27,11 @@ bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, c
 
 /// A node is lost without which `regrouping` goes on, and `move` follows. Begins the wait that was
 /// chosen before that, or goes on with it; none: one that is under way is over, as soon as a step
-/// whose COMMIT is known is finished. A wait that is not chosen stays as it is.
+/// whose COMMIT is known is finished, also one that was not chosen: others are needed no longer.
 void settle_wait(SupervisorSelf self, std::optional<ChosenWait> chosen, Move move);
 
-/// Goes on where those that came since are enough for a layout, or one is found by new templates.
-/// Ends the job, behind a save, where they are not enough in time.
+/// Goes on where those that came since are enough for a layout, one is found by new templates, or
+/// one works since another node was lost. Ends the job, behind a save, where there is none in time.
 ///
 /// Of a wait that was chosen: where it is over (`end_of_wait`), weighs the next one against going
 /// on with those that are there.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -154,6 +155,35 @@ TEST_CASE("a job that waits for nodes finishes a step whose COMMIT is known, and
   CHECK(head.ended->exit_code == kResumable);
   CHECK(says(head.ended->message, "stopped by SIGTERM"));
   CHECK(says(head.ended->message, "step 2 is saved: the same command goes on from there"));
+}
+
+TEST_CASE(
+    "a job that waits for nodes goes on where a layout works without another one that is lost",
+    "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  head.plan(1);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 2, 1, 1);
+  job.lose_node_3();
+  // Of other nodes another layout is made, which may give one work that was idle and sees a source.
+  // Here what stood in the way is gone, and node 2 is as well; all else is the same.
+  head.resources.setup.job.data.sources.clear();
+  head.leave({2});
+  head.pass(600ms, {0, 1});
+  CHECK(head.seen[0].configurations.size() == 1);  // First comes what was decided.
+  for (std::size_t device = 0; device < 2; ++device) head.finished(device, 2);
+  CHECK(head.recorder.steps.size() == 2);
+  head.pass(400ms, {0, 1});
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK((head.seen[0].configurations.back().plan.nodes() == std::set{NodeId{0}, NodeId{1}}));
+  for (std::size_t id = 0; id < 2; ++id)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  for (std::size_t id = 0; id < 2; ++id) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  CHECK(head.scheduler.next.back() == 2);
+  job.saving.write({2, 3});
+  job.saving.keep();
+  head.pass(12s, {0, 1});
+  CHECK_FALSE(head.ended);  // Nobody is waited for any more.
 }
 
 TEST_CASE("a last copy that is lost while a job waits for nodes is not waited for",
