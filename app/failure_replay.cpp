@@ -122,19 +122,24 @@ Result<scheduler::RecoveryCosts> costs_of(const Options& options, const job::Job
 using Player =
     std::function<Result<ReplayResult>(RecoveryMode mode, const scheduler::RecoveryCosts& costs)>;
 
+using Arrivals = std::vector<scheduler::NodeArrival>;
+
 struct Machines {
   std::int64_t nodes = 0;  ///< Of failures that no trace tells.
   double read_timeout_s = 0;
   /// What plays, once it is known how many nodes there are at most.
-  std::function<Result<Player>(const FailureTrace& trace, double duration_ms)> prepare;
+  std::function<Result<Player>(const FailureTrace& trace, const Arrivals& arrivals,
+                               double duration_ms)>
+      prepare;
 };
 
 Result<std::vector<PlayedRecovery>> play(const Options& options, const Machines& machines,
                                          FailureTrace& trace, const ReplayFacts& facts) {
   auto progress = std::make_optional<Progress>("making pipeline templates");
   const double duration_ms = options.hours > 0 ? options.hours * kMsPerHour : trace.end_ms;
+  const Arrivals arrivals = scheduler::arrivals_of(trace.nodes, trace.events, facts.start_ms);
   trace.events = scheduler::after_start(trace.events, facts.start_ms);
-  const auto player = machines.prepare(trace, duration_ms);
+  const auto player = machines.prepare(trace, arrivals, duration_ms);
   if (!player.ok()) return player.error();
   std::vector<PlayedRecovery> all;
   for (const auto mode : {RecoveryMode::live, RecoveryMode::restart}) {
@@ -192,7 +197,8 @@ Result<Machines> planned_machines(const Options& options, ReplayFacts& facts) {
   facts.node = std::to_string(cluster.value().shape.devices_per_node) + " x " + facts.device;
   Machines made{cluster.value().shape.nodes, setup.value().job.data.read_timeout_s, {}};
   made.prepare = [&options, cluster = cluster.value(), setup = std::move(setup).value()](
-                     const FailureTrace& trace, double duration_ms) -> Result<Player> {
+                     const FailureTrace& trace, const Arrivals&,
+                     double duration_ms) -> Result<Player> {
     auto model = recovery_model(setup.job, setup.model, setup.modules(),
                                 {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
                                 options.model);
@@ -228,14 +234,15 @@ Result<Machines> own_machines(const Options& options, ReplayFacts& facts) {
   facts.node = std::to_string(setup.job.cluster.devices_per_node) + " x " + facts.device;
   Machines made{setup.job.cluster.nodes, setup.job.data.read_timeout_s, {}};
   made.prepare = [&options, planning, pace = facts.pace](const FailureTrace& trace,
+                                                         const Arrivals& arrivals,
                                                          double duration_ms) -> Result<Player> {
     auto job = replayed_job(planning->setup, planning->request.samples, pace);
     if (!job.ok()) return std::move(job).error();
     if (options.link_gb_per_s) job.value().network_bytes_per_ms = *options.link_gb_per_s * 1e6;
     auto model = restart_model(job.value(), planning->setup.job.train.microbatches);
     if (!model.ok()) return std::move(model).error();
-    scheduler::JobReplayRequest live{
-        std::move(job).value(), {}, trace.nodes, trace.events, duration_ms};
+    scheduler::JobReplayRequest live{std::move(job).value(), {},          trace.nodes,
+                                     trace.events,           duration_ms, arrivals};
     return Player([planning, live = std::move(live),
                    request = template_request(std::move(model).value(), trace, duration_ms)](
                       RecoveryMode mode, const scheduler::RecoveryCosts& costs) {

@@ -38,6 +38,7 @@ Json phases_json(const scheduler::EventPhases& phases) {
             {"copy_ms", phases.copy_ms},
             {"rebuild_ms", phases.rebuild_ms},
             {"replay_ms", phases.replay_ms}};
+  if (phases.waited_ms > 0) json["waited_ms"] = phases.waited_ms;
   if (phases.warm_up_steps == 0) return json;
   json["warm_up_ms"] = phases.warm_up_ms;
   json["warm_up_bytes"] = phases.warm_up_bytes;

@@ -89,4 +89,26 @@ std::vector<NodeEvent> after_start(const std::vector<NodeEvent>& events, double 
   return made;
 }
 
+std::vector<NodeArrival> arrivals_of(const RankList& nodes, const std::vector<NodeEvent>& events,
+                                     double start_ms) {
+  std::vector<NodeArrival> made(nodes.size(), {-start_ms, 0, true});
+  std::map<std::int64_t, std::size_t> newest;  // Of each node that comes.
+  for (const NodeEvent& event : events) {
+    for (const auto node : event.lost) {
+      const auto found = newest.find(node);
+      if (found == newest.end() || made[found->second].until_ms < event.time_ms) continue;
+      made[found->second].until_ms = event.time_ms;
+      made[found->second].is_ready = false;
+    }
+    for (const auto node : event.joined) {
+      newest[node] = made.size();
+      made.push_back({event.time_ms, event.time_ms + start_ms, true});
+    }
+  }
+  std::stable_sort(made.begin(), made.end(), [](const NodeArrival& a, const NodeArrival& b) {
+    return a.until_ms < b.until_ms;
+  });
+  return made;
+}
+
 }  // namespace troupe::scheduler

@@ -39,4 +39,20 @@ std::vector<NodeEvent> events_of_counts(const std::vector<NodeCount>& counts, st
 /// they were.
 std::vector<NodeEvent> after_start(const std::vector<NodeEvent>& events, double start_ms);
 
+/// A node's way into a job: it is welcomed, opens its data, and then is ready, unless it goes
+/// first.
+struct NodeArrival {
+  double welcomed_ms = 0;
+  double until_ms = 0;   ///< It is ready, or gone; >= `welcomed_ms`.
+  bool is_ready = true;  ///< Then; else it is gone.
+
+  friend bool operator==(const NodeArrival&, const NodeArrival&) = default;
+};
+
+/// The ways of nodes that come by these events, as `after_start` has them join: on their way as
+/// soon as they start. And of `nodes`, which are ready at time 0 and have taken as long. Sorted by
+/// `until_ms`.
+std::vector<NodeArrival> arrivals_of(const RankList& nodes, const std::vector<NodeEvent>& events,
+                                     double start_ms);
+
 }  // namespace troupe::scheduler

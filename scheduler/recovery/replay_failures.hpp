@@ -87,7 +87,7 @@ struct TimeShares {
   double detection_ms = 0;
   double reconfigure_ms = 0;  ///< New layouts, their first steps' share of it, or restart.
   double copy_ms = 0;         ///< Copies from live nodes, or loading.
-  double stopped_ms = 0;      ///< Too few nodes.
+  double stopped_ms = 0;      ///< Too few nodes, or one is waited for.
 
   double total_ms() const {
     return training_ms + lost_work_ms + checkpoint_ms + detection_ms + reconfigure_ms + copy_ms +
@@ -108,6 +108,7 @@ std::string_view to_string(EventOutcome outcome);
 /// 0.
 struct EventPhases {
   double detect_ms = 0;
+  double waited_ms = 0;  ///< For a node on its way, before it went on.
   double decide_ms = 0;
   double copy_ms = 0;
   double rebuild_ms = 0;
@@ -119,7 +120,9 @@ struct EventPhases {
 
 /// What one change of the nodes did. Costs are those of its recovery if nothing interrupts it.
 struct EventRecord {
-  double time_ms = 0;  ///< When the job acted on it; a join waits for the end of an iteration.
+  /// When the job acted on it: a join waits for the end of an iteration, a loss for who is waited
+  /// for.
+  double time_ms = 0;
   EventOutcome outcome = EventOutcome::unaffected;
   std::int64_t nodes = 0;               ///< Alive afterwards.
   std::int64_t idle = 0;                ///< Of them without work.
@@ -138,7 +141,7 @@ struct ReplayResult {
   std::int64_t repeated_iterations = 0;  ///< Completed, lost and to be trained again.
   std::int64_t samples = 0;              ///< iterations x global batch: each sample once.
   double samples_per_s = 0;              ///< Over the whole duration.
-  double idle_share = 0;  ///< Of node time alive: nodes without work, or job stopped.
+  double idle_share = 0;  ///< Of node time alive: nodes without work, or job stopped or waiting.
   TimeShares time;
   std::vector<EventRecord> events;
 };

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/replay_clock.hpp"
+#include "scheduler/recovery/replayed_arrivals.hpp"
 #include "scheduler/recovery/replayed_layout.hpp"
+#include "scheduler/recovery/wait_choice.hpp"
 
 namespace troupe::scheduler {
 
@@ -26,7 +29,11 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 class JobReplay {
  public:
   explicit JobReplay(const JobReplayRequest& request)
-      : request_(request), job_(request.job), costs_(request.costs), layout_(request.job) {}
+      : request_(request),
+        job_(request.job),
+        costs_(request.costs),
+        layout_(request.job),
+        arrivals_(request.arrivals) {}
 
   Result<ReplayResult> run() {
     for (const auto node : request_.nodes)
@@ -52,7 +59,7 @@ class JobReplay {
   // --- Time passes. ---
 
   std::size_t idle() const {
-    return stopped_ ? places_.size() : places_.size() - layout_.working();
+    return stopped_ || waiting_ ? places_.size() : places_.size() - layout_.working();
   }
 
   NodesNow nodes_now() const { return {places_.size(), clock_.phases().empty() ? idle() : 0}; }
@@ -73,6 +80,8 @@ class JobReplay {
         clock_.stand_still(left, nodes_now());
       } else if (patience_ms() < 1e-9 * until_ms) {
         stop();
+      } else if (waiting_) {
+        if (auto done = wait(left); !done.ok()) return done;
       } else if (!newcomers_.empty() && !clock_.is_in_iteration() && steps_to_end_ <= 0) {
         if (auto done = welcome(); !done.ok()) return done;
       } else {
@@ -109,12 +118,17 @@ class JobReplay {
     return nodes;
   }
 
+  static NodeId free_place(const std::set<NodeId>& taken) {
+    NodeId place{0};
+    while (taken.contains(place)) ++place.value;
+    return place;
+  }
+
   Status come(std::int64_t id) {
     if (places_.contains(id))
       return refuse("node " + std::to_string(id) + " joins but is already there", "events");
     const std::set<NodeId> taken = nodes_there();
-    NodeId place{0};
-    while (taken.contains(place)) ++place.value;
+    const NodeId place = free_place(taken);
     if (place.value >= job_.cluster.nodes)
       return refuse(std::to_string(taken.size() + 1) + " nodes at a time are more than the job's " +
                         std::to_string(job_.cluster.nodes) + " places",
@@ -154,10 +168,58 @@ class JobReplay {
   Status recover() {
     clock_.break_off();
     clock_.drop_phases();
-    if (layout_.is_orphaned()) return restart();
+    leave_wait();
+    return layout_.is_orphaned() ? restart() : go_on(costs_.loss);
+  }
+
+  /// With those that are there, or with one on its way where that loses fewer samples.
+  Status go_on(const ChangeCosts& costs) {
     auto next = layout_.without_lost(nodes_there(), quiet_ms());
     if (!next.ok()) return std::move(next).error();
-    return next.value() ? take_up(*std::move(next.value()), costs_.loss) : restart();
+    if (!next.value()) return restart();
+    lost_at_ms_ = std::min(lost_at_ms_, clock_.now_ms());
+    waiting_ = weigh_wait(*next.value(), clock_.now_ms() + costs.detect_ms);
+    if (!waiting_) return take_up(*std::move(next.value()), costs);
+    newcomers_.clear();  // All that are there go on with it: only who comes now ends the wait.
+    phases_.detect_ms = costs_.loss.detect_ms;
+    clock_.add({&TimeShares::detection_ms, costs.detect_ms});
+    return Done{};
+  }
+
+  /// By what is known once the loss is noticed, `now_ms`. None: the job goes on with `next`.
+  std::optional<ReplayedWait> weigh_wait(const NextLayout& next, double now_ms) {
+    const auto comer = arrivals_.wait_from(now_ms);
+    const std::set<NodeId> nodes = nodes_there();
+    const NodeId place = free_place(nodes);
+    const double waited_ms = now_ms - (lost_at_ms_ + costs_.loss.detect_ms);
+    if (!comer || place.value >= job_.cluster.nodes ||
+        waited_ms + comer->ready_ms > job_.wait_for_nodes_ms)
+      return std::nullopt;
+    const auto outlook = layout_.wait_outlook(next, nodes, place, comer->ready_ms, quiet_ms());
+    return outlook && waiting_pays(*outlook) ? comer : std::nullopt;
+  }
+
+  /// Until somebody comes. That a wait pays no longer needs no look: one that paid pays until it is
+  /// over.
+  Status wait(double left_ms) {
+    const double rest_ms = waiting_->over_ms - clock_.now_ms();
+    if (!newcomers_.empty() || rest_ms <= 0) return end_wait();
+    clock_.stand_still(std::min({left_ms, patience_ms(), rest_ms}), nodes_now());
+    clock_.round_up_to(waiting_->over_ms);
+    return Done{};
+  }
+
+  Status end_wait() {
+    leave_wait();
+    lost_ = true;
+    ChangeCosts costs = costs_.loss;
+    costs.detect_ms = 0;  // That is behind it.
+    return go_on(costs);
+  }
+
+  void leave_wait() {
+    if (waiting_) phases_.waited_ms += std::max(0.0, clock_.now_ms() - waiting_->begun_ms);
+    waiting_.reset();
   }
 
   /// Before the next step is planned.
@@ -192,6 +254,8 @@ class JobReplay {
   Status take_up(NextLayout next, const ChangeCosts& costs) {
     EventPhases phases = phases_of(costs, layout_.moves_ms(next.moves));
     add_phases(phases, clock_);
+    phases.detect_ms = std::max(phases.detect_ms, phases_.detect_ms);
+    phases.waited_ms = phases_.waited_ms;
     phases.warm_up_ms = phases_.warm_up_ms;
     phases.warm_up_steps = phases_.warm_up_steps;
     phases.warm_up_bytes = phases_.warm_up_bytes;
@@ -208,16 +272,9 @@ class JobReplay {
 
   // --- From nothing, or from a checkpoint. ---
 
-  double state_bytes() const {
-    double bytes = 0;
-    for (const StateUnit& unit : state_units(job_.plan.model))
-      bytes += static_cast<double>(unit.moved_bytes(job_.tolerance.dtype));
-    return bytes;
-  }
-
   /// All nodes write or read the state at once, so many copies of it.
   double storage_ms(std::size_t copies) const {
-    const double total = static_cast<double>(copies) * state_bytes();
+    const double total = static_cast<double>(copies) * layout_.state_bytes();
     const auto nodes = static_cast<double>(std::max<std::size_t>(places_.size(), 1));
     double node_rate = job_.network_bytes_per_ms > 0 ? job_.network_bytes_per_ms : kNever;
     if (costs_.node_storage_bytes_per_ms > 0)
@@ -282,6 +339,7 @@ class JobReplay {
   void stop() {
     clock_.break_off();
     clock_.add(save());
+    leave_wait();
     stopped_ = true;
     lost_ = true;
     layout_.end();
@@ -299,6 +357,8 @@ class JobReplay {
     made.iteration_ms = layout_.step_ms();
     if (outcome != EventOutcome::unaffected)
       for (const auto& phase : clock_.phases()) made.recovery_ms += phase.ms;
+    made.recovery_ms += std::max(0.0, clock_.now_ms() - lost_at_ms_);
+    lost_at_ms_ = kNever;
     made.copied_bytes = std::exchange(copied_bytes_, 0);
     made.phases = std::exchange(phases_, {});
     events_.push_back(std::move(made));
@@ -314,10 +374,13 @@ class JobReplay {
   std::set<NodeId> newcomers_;             // Of them, who waits to be taken in.
   int steps_to_end_ = 0;                   // Before they are.
   bool stopped_ = false;
+  ReplayedArrivals arrivals_;
+  std::optional<ReplayedWait> waiting_;
   double few_since_ms_ = kNever;
   std::int64_t node_changes_ = 0;
   // Of the event at hand.
   bool lost_ = false;
+  double lost_at_ms_ = kNever;  // The first of its losses.
   std::int64_t copied_bytes_ = 0;
   EventPhases phases_;
 };

@@ -6,6 +6,10 @@
 // What happens, and where the supervisor does the same (actors/supervisor):
 // - Nodes are lost: the unfinished step is lost; then the phases of `RecoveryCosts::loss`, copies
 //   as long as the busiest device sends or receives, and the first step of the new layout.
+// - Nodes are lost while another is on its way: where that is predicted to lose fewer samples, nobody
+//   trains until it is there (`wait_choice`). Such a wait is over as a running job's is: somebody
+//   came, the node is gone or takes longer than others did, or `wait_for_nodes_ms` have passed
+//   since the loss. Then waiting for the next one is weighed, or the job goes on.
 // - A node joins: the step under way ends, and the one that is planned already; no further one is
 //   planned. Then its state comes during the next steps, where that pays, each with a turnover
 //   before it; else it is copied while all wait. Then the phases of `RecoveryCosts::join`.
@@ -15,8 +19,7 @@
 //   until they are there.
 // - A change of nodes during a recovery begins it anew.
 // It does not know: nodes that leave in order or become slow, loss of the head, layouts that were
-// asked for, saves beside training, a step whose COMMIT was known before a loss, waiting for nodes
-// that still open their data (`wait_choice`): who joins is ready.
+// asked for, saves beside training, a step whose COMMIT was known before a loss.
 
 #pragma once
 
@@ -29,6 +32,7 @@
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/recovery/failure_events.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
 #include "scheduler/recovery/replay_failures.hpp"
 #include "scheduler/state/standby_holders.hpp"
@@ -45,7 +49,7 @@ struct ReplayedJob {
   Tolerance tolerance = {};
   std::int32_t spares = 0;
   std::int64_t nodes_min = 1;       ///< With fewer it waits for others; >= 1.
-  double wait_for_nodes_ms = 0;     ///< So long.
+  double wait_for_nodes_ms = 0;     ///< So long; at most as long for a node on its way.
   double network_bytes_per_ms = 0;  ///< Between nodes; 0: not known, and copies take no time.
   /// What a step takes on a layout, its nodes numbered from 0; asked once for each. Never empty.
   std::function<Result<double>(const ParallelPlan&)> step_ms = {};
@@ -59,6 +63,9 @@ struct JobReplayRequest {
   RankList nodes;                 ///< At time 0.
   std::vector<NodeEvent> events;  ///< Ascending times.
   double duration_ms = 0;         ///< > 0; events from here on do not happen.
+  /// Ways of those that join, which join when they are ready, and of those that go before
+  /// (`arrivals_of`); ascending `until_ms`. None: nobody is waited for.
+  std::vector<NodeArrival> arrivals = {};
 };
 
 /// Plays the events. A node takes the lowest free place. Pipelines of an event's record are those

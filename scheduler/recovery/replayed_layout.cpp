@@ -82,6 +82,13 @@ Result<ReplayedLayout::Welcome> ReplayedLayout::with_newcomers(const std::set<No
   return warm_up(next, now_ms) ? Welcome::warms_up : Welcome::all_there;
 }
 
+std::optional<WaitOutlook> ReplayedLayout::wait_outlook(const NextLayout& next,
+                                                        const std::set<NodeId>& nodes, NodeId comes,
+                                                        double ready_ms, double quiet_ms) const {
+  return scheduler::wait_outlook(changing(quiet_ms), {next.plan, next.moves, next.want, nodes},
+                                 comes, ready_ms);
+}
+
 Status ReplayedLayout::room_beside(const std::map<DeviceSlot, Bytes>& arriving) const {
   return job_.fits(present_, arriving);
 }
@@ -165,6 +172,13 @@ Result<double> ReplayedLayout::step_of(ParallelPlan plan) {
 double ReplayedLayout::moves_ms(const StateMoves& moves) const {
   if (job_.network_bytes_per_ms <= 0) return 0;
   return copy_ms(moves, job_.tolerance.dtype, job_.network_bytes_per_ms);
+}
+
+double ReplayedLayout::state_bytes() const {
+  double bytes = 0;
+  for (const StateUnit& unit : state_units(job_.plan.model))
+    bytes += static_cast<double>(unit.moved_bytes(job_.tolerance.dtype));
+  return bytes;
 }
 
 std::vector<std::int64_t> ReplayedLayout::pipelines() const {

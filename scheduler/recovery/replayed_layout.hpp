@@ -14,6 +14,7 @@
 
 #include "scheduler/recovery/next_layout.hpp"
 #include "scheduler/recovery/replay_job.hpp"
+#include "scheduler/recovery/wait_choice.hpp"
 
 namespace troupe::scheduler {
 
@@ -51,6 +52,11 @@ class ReplayedLayout {
   Result<Welcome> with_newcomers(const std::set<NodeId>& nodes, double quiet_ms, double now_ms,
                                  NextLayout& next);
 
+  /// Both ways to go on from a loss: on `next` with `nodes` at once, or with `comes`, which is
+  /// ready in `ready_ms`. None: as the free function of this name.
+  std::optional<WaitOutlook> wait_outlook(const NextLayout& next, const std::set<NodeId>& nodes,
+                                          NodeId comes, double ready_ms, double quiet_ms) const;
+
   /// The layout is being prepared: `settle` when it is up. What was coming during a step that has
   /// not ended never came.
   Status take_up(NextLayout next);
@@ -63,6 +69,7 @@ class ReplayedLayout {
   double step_ms() const { return step_ms_; }       ///< 0: there is no layout.
   std::size_t working() const { return working_; }  ///< Nodes with a stage.
   double moves_ms(const StateMoves& moves) const;
+  double state_bytes() const;  ///< Of the job's model, once.
   std::vector<std::int64_t> pipelines() const;
   std::size_t replicas() const { return present_.pipelines.size(); }
 

@@ -444,6 +444,14 @@ def check_replay(commands):
     commands.expect("a silent one is not", answer, silent["detect_ms"] == 7000)
     slow = played("--pace", "50")["recovery"]["live"]["events"][0]
     commands.expect("steps take as long as is said", answer, abs(slow["iteration_ms"] / step_ms - 50) < 1e-6)
+    # Where steps take long a job waits for a node that has been on its way for half a second when another one goes.
+    (commands.folder / "window.csv").write_text("0,add,a\n0,add,b\n0,add,c\n59500,add,d\n60000,remove,c\n99000,remove,a\n")
+    waited, = played("--pace", str(min(1000, 20000 / step_ms)), "--link-gb-per-s", "1")["recovery"]["live"]["events"]
+    commands.expect("a replay waits for a node that is nearly there", answer, waited["kind"] == "lost" and waited["pipelines"] == [1] * 3
+                    and abs(waited["waited_ms"] - 495) < 1e-3)
+    hasty, = played("--link-gb-per-s", "1")["recovery"]["live"]["events"][:1]
+    commands.expect("and goes on at once where steps are short", answer, "waited_ms" not in hasty and hasty["pipelines"] == [1] * 2)
+    (commands.folder / "window.csv").write_text("0,add,a\n0,add,b\n20000,add,c\n60000,remove,b\n99000,remove,a\n")
     both = [played(*words)["recovery"] for words in (["--coordination-s", "2"], ["--loss-ms", "2000", "--join-ms", "2000"])]
     commands.expect("the older word says both", answer, both[0] == both[1] != plain["recovery"])
     # Costs of a run, whose steps take three times what its profile says.

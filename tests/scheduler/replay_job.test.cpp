@@ -5,6 +5,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/recovery/template_layout.hpp"
@@ -146,6 +148,108 @@ TEST_CASE("what came during a step that was given up is not there", "[scheduler]
   }
 }
 
+TEST_CASE("a node is on its way from its start until it is ready, or goes",
+          "[scheduler][recovery]") {
+  const std::vector<NodeEvent> events{{10, {}, {7, 8}}, {12, {0, 7}, {}}, {30, {8}, {8}}};
+  CHECK(arrivals_of({0}, events, 5) ==
+        std::vector<NodeArrival>{{-5, 0, true}, {10, 12, false}, {10, 15, true}, {30, 35, true}});
+  CHECK(arrivals_of({}, {{10, {}, {7}}, {15, {7}, {}}}, 5) ==
+        std::vector<NodeArrival>{{10, 15, false}});
+}
+
+/// Three pipelines whose nodes took `opening_ms` to open their data, 80 ms a step. Node 2 goes at
+/// 100, 20 ms into the second step, which is known at 105; `arrival` is on its way.
+JobReplayRequest loss_with_arrival(double opening_ms, const NodeArrival& arrival) {
+  auto request = three_copies({0, 1, 2});
+  request.job.wait_for_nodes_ms = 10'000;
+  request.arrivals = {{-opening_ms, 0, true}, arrival};
+  request.events = {{100, {2}, {}}};
+  if (arrival.is_ready) request.events.push_back({arrival.until_ms, {}, {5}});
+  return request;
+}
+
+TEST_CASE("after a loss a replay waits for a node that is nearly there, and goes on with it",
+          "[scheduler][recovery]") {
+  // At 105 it has opened its data for 7 ms and is taken to need 10: ready at 108, with 5.52 ms of
+  // copies, before the layout without it would be up. So it is waited for; it comes at 106. Then
+  // 1 + 5.52 + 2 + 4 ms: from 118.52 on 80 ms a step, 11 of them, and the first.
+  const auto played = replay_job(loss_with_arrival(8, {98, 106, true})).value();
+  CHECK(played.iterations == 1 + 11);
+  CHECK(played.time.lost_work_ms == Approx(20));
+  CHECK(played.time.detection_ms == Approx(5));
+  CHECK(played.time.stopped_ms == Approx(1));
+  CHECK(played.time.total_ms() == Approx(1000));
+  REQUIRE(played.events.size() == 1);
+  const auto& event = played.events[0];
+  CHECK(event.lost);
+  CHECK(event.outcome == EventOutcome::reconfigured);
+  CHECK(event.time_ms == Approx(106));
+  CHECK(event.pipelines == std::vector<std::int64_t>{1, 1, 1});
+  CHECK(event.copied_bytes == 552);
+  CHECK(event.phases.detect_ms == Approx(5));
+  CHECK(event.phases.waited_ms == Approx(1));
+  CHECK(event.recovery_ms == Approx(6 + 12.52));
+  CHECK(played.idle_share == Approx(2.0 / (100 * 3 + 6 * 2 + 894 * 3)));
+}
+
+TEST_CASE("a replay goes on where the node that it waits for is gone, or late",
+          "[scheduler][recovery]") {
+  // Gone at 107, or not there at 108 (8 ms and a quarter from 98 on), as all others were; then
+  // 1 + 2 + 4 ms.
+  for (const auto& [opening_ms, arrival, over_ms] :
+       {std::tuple{16.0, NodeArrival{98, 107, false}, 107.0},
+        std::tuple{8.0, NodeArrival{98, 150, true}, 108.0}}) {
+    const auto played = replay_job(loss_with_arrival(opening_ms, arrival)).value();
+    REQUIRE(!played.events.empty());
+    const auto& event = played.events[0];
+    CHECK(event.time_ms == Approx(over_ms));
+    CHECK(event.phases.waited_ms == Approx(over_ms - 105));
+    CHECK(event.recovery_ms == Approx(over_ms - 100 + 7));
+    CHECK(event.pipelines == std::vector<std::int64_t>{1, 1});
+    CHECK(played.events.size() == (arrival.is_ready ? 2u : 1u));
+  }
+}
+
+TEST_CASE("a replay goes on at once where a wait loses more, or is no wait",
+          "[scheduler][recovery]") {
+  const auto unchanged = [](JobReplayRequest request) {
+    const auto waited = replay_job(request).value();
+    request.arrivals.clear();
+    const auto played = replay_job(request).value();
+    CHECK(waited.iterations == played.iterations);
+    CHECK(waited.time.stopped_ms == 0);
+    REQUIRE(!waited.events.empty());
+    CHECK(waited.events[0].phases.waited_ms == 0);
+    CHECK(waited.events[0].time_ms == Approx(100));
+  };
+  unchanged(loss_with_arrival(800, {98, 898, true}));  // It takes too long.
+  unchanged(loss_with_arrival(4, {98, 106, true}));    // It is late by then.
+  unchanged(loss_with_arrival(8, {106, 114, true}));   // Nobody is welcomed yet.
+  auto impatient = loss_with_arrival(8, {98, 106, true});
+  impatient.job.wait_for_nodes_ms = 2;
+  unchanged(std::move(impatient));
+  auto unmeasured = loss_with_arrival(8, {98, 106, true});
+  unmeasured.arrivals.erase(unmeasured.arrivals.begin());
+  unchanged(std::move(unmeasured));
+}
+
+TEST_CASE("another loss while a replay waits is weighed anew, and is the same event",
+          "[scheduler][recovery]") {
+  // Node 5 comes at 120. Until 110 it is waited for 5 ms; then node 1 goes, which is known at 115,
+  // and the rest is waited for, too.
+  auto request = loss_with_arrival(32, {98, 120, true});
+  request.events.insert(request.events.begin() + 1, NodeEvent{110, {1}, {}});
+  const auto played = replay_job(request).value();
+  REQUIRE(played.events.size() == 1);
+  const auto& event = played.events[0];
+  CHECK(event.time_ms == Approx(120));
+  CHECK(event.pipelines == std::vector<std::int64_t>{1, 1});
+  CHECK(event.phases.waited_ms == Approx(10));
+  CHECK(event.recovery_ms == Approx(20 + 12.52));
+  CHECK(played.time.detection_ms == Approx(10));
+  CHECK(played.time.stopped_ms == Approx(10));
+}
+
 TEST_CASE("what nobody holds any more is begun again", "[scheduler][recovery]") {
   // One pipeline over two nodes, 240 ms a step, no copies. Node 1 goes at 300: nothing was saved,
   // so all is lost, and one node cannot hold the model. Node 2 comes at 500: restart 7, nothing to
@@ -212,6 +316,7 @@ TEST_CASE("time adds up in any replay of a job", "[scheduler][recovery][property
   request.job.wait_for_nodes_ms = 150;
   request.costs.checkpoint_iterations = seed % 4;
   request.duration_ms = 5000;
+  request.arrivals = {{-60, 0, true}, {-60, 0, true}};
   RankList there{0, 1};
   std::int64_t next_id = 10;
   for (double time = 0; time < 5000; time += 1 + 300 * random.uniform()) {
@@ -223,6 +328,9 @@ TEST_CASE("time adds up in any replay of a job", "[scheduler][recovery][property
     if (there.size() < 3 && random.uniform() < 0.6) {
       event.joined.push_back(next_id++);
       there.push_back(event.joined.back());
+      request.arrivals.push_back({time - 90 * random.uniform(), time, true});
+    } else {
+      request.arrivals.push_back({time - 40, time, false});
     }
     request.events.push_back(std::move(event));
   }
@@ -238,6 +346,7 @@ TEST_CASE("time adds up in any replay of a job", "[scheduler][recovery][property
     for (const auto nodes : event.pipelines) at_work += nodes;
     CHECK(at_work == event.nodes);
     CHECK(event.phases.warm_up_steps <= 4);
+    CHECK(event.phases.waited_ms <= request.job.wait_for_nodes_ms);
   }
   CHECK(lost == played.repeated_iterations);
 }
