@@ -191,6 +191,9 @@ LAYOUTS = {
 }
 # Of the fake NCCL: what its script says, and what is said of it.
 FAILURES_OF_CALLS = [("hang", "stall", "has not ended after"), ("late", "late=6", "it failed on its way")]
+# And of a lane that opens: the one that is lost, and its call. Rank 0 of a lane sends, and makes the id.
+OPENINGS_THAT_HANG = [("init", "hang@init:1 hang@init#2:1", 2, "the call that opens it"),
+                      ("id", "hang@id hang@id#2", 1, "the call that makes its id")]
 MODELS = {"all": [], "vision frozen": ["modules.vision.freeze=true"],
           "tied": ["modules.llm.config.tie_word_embeddings=true"]}
 
@@ -399,15 +402,16 @@ def a_lane_of_rows_that_hangs_as_it_opens_costs_a_node(bench):
     """In NCCL's own call, in both attempts, as the job begins: the layout comes up without the node whose call it is, in the time in which
     it must. In what is left another one may be the end of a lane that hangs likewise."""
     frozen = [f"modules.{module}.freeze=true" for module in ("vision", "vision_projector", "audio", "audio_projector")]
-    job = bench.start_by_nccl("nccl-rows-open", *pipelines([0], [1, 2]), *frozen, "cluster.join_timeout_s=30", "cluster.fault_tolerance=1",
-                              calls=parity_nccl.ROWS, FAKE_NCCL_SCRIPT="hang@init:1 hang@init#2:1")
-    job.finish()
-    bench.check(job, frozen)
-    lost = [event["why"] for event in job.events()]
-    expect(1 <= len(lost) <= 2, f"losses: {lost}")
-    expect("node 2 (" in lost[0], f"it is not the one whose call hangs: {lost}")
-    expect("NCCL group 'rows from device 1.0 to 2.0'" in lost[0], f"the devices are not named: {lost}")
-    expect("the call that opens it has not ended after" in lost[0], f"it is not said what happened: {lost}")
+    for name, script, node, words in OPENINGS_THAT_HANG:
+        job = bench.start_by_nccl(f"nccl-rows-open-{name}", *pipelines([0], [1, 2]), *frozen, "cluster.join_timeout_s=30",
+                                  "cluster.fault_tolerance=1", calls=parity_nccl.ROWS, FAKE_NCCL_SCRIPT=script)
+        job.finish()
+        bench.check(job, frozen)
+        lost = [event["why"] for event in job.events()]
+        expect(1 <= len(lost) <= 2, f"{name}: losses: {lost}")
+        expect(f"node {node} (" in lost[0], f"{name}: it is not the one whose call hangs: {lost}")
+        expect("NCCL group 'rows from device 1.0 to 2.0'" in lost[0], f"{name}: the devices are not named: {lost}")
+        expect(f"{words} has not ended after" in lost[0], f"{name}: it is not said what happened: {lost}")
 
 
 def one_after_the_other_down_to_one(bench):

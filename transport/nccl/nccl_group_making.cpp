@@ -25,13 +25,15 @@ std::string title_of(const NcclGroupOptions& options) {
          std::to_string(options.rank) + " of " + std::to_string(options.members.size());
 }
 
-/// Asks NCCL for an id on the device's thread: it opens a socket, and may hang over it.
+/// Asks NCCL for an id on the device's thread: it opens a socket, and may hang over it. Errors:
+/// timed_out: it does; transport_failed, invalid_argument: NCCL's.
 Result<nccl::UniqueId> make_id(const std::shared_ptr<NcclContext>& context, Deadline deadline) {
   struct Asked {
     Completion completion = Completion::pending();
     nccl::UniqueId id{};
   };
   const auto asked = std::make_shared<Asked>();
+  const auto started = Clock::now();
   context->worker.post([asked, library = context->library] {
     const auto code = library->calls().get_unique_id(&asked->id);
     asked->completion.complete(code == nccl::Code::success
@@ -39,10 +41,14 @@ Result<nccl::UniqueId> make_id(const std::shared_ptr<NcclContext>& context, Dead
                                    : Status(library->error("making an id", code)));
   });
   replace_when_stuck(context);
-  if (const auto status = asked->completion.operation().wait(deadline); !status) {
-    return status.error();
-  }
-  return asked->id;
+  const auto status = asked->completion.operation().wait(deadline);
+  if (status) return asked->id;
+  if (status.error().code != Errc::timed_out) return status.error();
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - started);
+  return Error{
+      Errc::timed_out,
+      "the call that makes its id has not ended after " + std::to_string(waited.count()) + " ms",
+      "", ""};
 }
 
 /// The worst failure, with its rank; the others may only have waited for that one. `own`: of this

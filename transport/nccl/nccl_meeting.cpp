@@ -109,7 +109,8 @@ Result<nccl::UniqueId> NcclMeeting::share_id(const Result<nccl::UniqueId>& own,
                        std::to_string(attempt));
   }
   if (word->outcome.kind != NcclOutcome::Kind::well) {
-    return Error{Errc::transport_failed, word->outcome.why, "", ""};
+    if (!own) return own.error();
+    return Error{Errc::timed_out, word->outcome.why, "", ""};
   }
   return word->id;
 }

@@ -55,8 +55,8 @@ class NcclMeeting {
   /// that do not belong together: another version, generation or group, or one device twice.
   Result<std::vector<NcclHello>> greet(const NcclHello& own, Deadline deadline);
 
-  /// Rank 0's id for attempt `attempt`. Errors besides: what rank 0 says, or an id of another
-  /// attempt.
+  /// Rank 0's id for attempt `attempt`. Errors besides: why rank 0 has none, at rank 0 itself as
+  /// `own` says it; timed_out at the others, which wait for it in vain. An id of another attempt.
   Result<nccl::UniqueId> share_id(const Result<nccl::UniqueId>& own, std::int32_t attempt,
                                   Deadline deadline);
 
