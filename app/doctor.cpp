@@ -120,6 +120,9 @@ std::vector<Question> ask_machine(const Options& options, const Job& job,
   add(
       "nccl", Level::warning, [] { return probe_nccl(); }, check_nccl);
   add(
+      "nccl rows", Level::warning, [] { return std::pair(probe_nccl(), probe_gpus()); },
+      [](const auto& both) { return check_nccl_rows(both.first, both.second); });
+  add(
       "ucx", Level::problem, [ucx] { return probe_ucx(ucx); }, check_ucx);
   add(
       "door", Level::problem, [deadline] { return probe_door(deadline); }, check_door);

@@ -67,4 +67,20 @@ Finding check_nccl(const NcclFacts& facts) {
                           "; for sums of gradients (cluster.sums = \"nccl\" or \"auto\")");
 }
 
+Finding check_nccl_rows(const NcclFacts& nccl, const GpuFacts& gpus) {
+  const auto told = [](const std::string& how) {
+    return fine("nccl rows", "rows between stages " + how);
+  };
+  if (gpus.gpus.empty())
+    return told(
+        "go by messages, over UCX: NCCL moves them between GPUs, and none can be used here");
+  if (nccl.version.empty()) return told("go by messages, over UCX: " + nccl.why_none.message);
+  if (gpus.gpus.size() == 1)
+    return told(
+        "can go by NCCL to other machines alone (cluster.rows = \"nccl\"): there is one GPU here, "
+        "and NCCL takes no two devices of a job on it");
+  return told("can go by NCCL between the " + std::to_string(gpus.gpus.size()) +
+              " GPUs here (cluster.rows = \"nccl\" or \"auto\"), and to other machines (\"nccl\")");
+}
+
 }  // namespace troupe::app

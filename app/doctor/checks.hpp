@@ -15,6 +15,8 @@ Finding check_build(const BuildFacts& facts);
 Finding check_gpu(const GpuFacts& facts);
 /// `nccl`: always fine; says whether the library is there, what it lacks, and who would use it.
 Finding check_nccl(const NcclFacts& facts);
+/// `nccl rows`: always fine; whether rows between stages can go by NCCL here, or why not.
+Finding check_nccl_rows(const NcclFacts& nccl, const GpuFacts& gpus);
 
 /// `ucx`: a problem without a network transport, a warning without shared memory.
 Finding check_ucx(const UcxFacts& facts);

@@ -22,8 +22,8 @@ from run_cases import expect, run_cases
 from stalled_file import StalledFile
 
 # Of --json: programs rely on them (app/README.md).
-MACHINE = ["build", "gpu", "nccl", "ucx", "door", "host name", "network", "clock", "shared memory", "open files",
-           "locked memory", "tasks", "core files", "memory", "cores", "threads", "container"]
+MACHINE = ["build", "gpu", "nccl", "nccl rows", "ucx", "door", "host name", "network", "clock", "shared memory",
+           "open files", "locked memory", "tasks", "core files", "memory", "cores", "threads", "container"]
 JOB = """\
 [job]
 name = "small"
@@ -80,6 +80,8 @@ def this_machine_can_run(doctor):
     expect(answer.returncode == 0 and not answer.stderr and lines[0].startswith("Troupe can run on this machine: "), answer.stdout)
     expect(all(any(line.startswith(f"  {check['level']}") and f" {name} " in line for line in lines) for name, check in checks.items()),
            answer.stdout)
+    rows = checks["nccl rows"]
+    expect(rows["level"] == "ok" and rows["found"].startswith("rows between stages "), str(rows))
     expect(doctor.listed() == doctor.files, "it left something behind")
 
 

@@ -68,3 +68,26 @@ TEST_CASE("NCCL is named with its version, what it lacks, and what it is for", "
   CHECK_THAT(check_nccl({"2.18.5", {"ncclCommShrink", "ncclCommRevoke"}, {}}).found,
              ContainsSubstring("2.18.5 is here, without ncclCommShrink, ncclCommRevoke; for sums"));
 }
+
+TEST_CASE("whether rows between stages can go by NCCL is told, or why not", "[app]") {
+  const NcclFacts none{"", {}, {Errc::unavailable, "'libnccl.so.2' cannot be loaded", "", ""}};
+  const NcclFacts library{"2.28.9", {}, {}};
+  GpuFacts gpus = two_gpus();
+  CHECK(
+      check_nccl_rows(library, gpus) ==
+      fine("nccl rows",
+           "rows between stages can go by NCCL between the 2 GPUs here (cluster.rows = \"nccl\" or "
+           "\"auto\"), and to other machines (\"nccl\")"));
+  CHECK(check_nccl_rows(none, gpus) ==
+        fine("nccl rows",
+             "rows between stages go by messages, over UCX: 'libnccl.so.2' cannot be loaded"));
+  gpus.gpus.pop_back();
+  CHECK_THAT(
+      check_nccl_rows(library, gpus).found,
+      ContainsSubstring("by NCCL to other machines alone (cluster.rows = \"nccl\"): there is "
+                        "one GPU here"));
+  gpus.gpus.clear();
+  CHECK_THAT(
+      check_nccl_rows(library, gpus).found,
+      ContainsSubstring("by messages, over UCX: NCCL moves them between GPUs, and none can"));
+}
