@@ -1,6 +1,8 @@
 // A job of three processes whose NCCL goes wrong again and again, at random: no call hangs, no step
-// is lost, and nothing of NCCL is left over. 30 failures, or 500 where TROUPE_CHAOS is in the
-// environment (scripts/test --chaos).
+// is lost, and nothing of NCCL is left over. Each process has two groups, whose work is under way
+// at the same time, and splits parts off one of them. 30 failures, or 500 where TROUPE_CHAOS is in
+// the environment (scripts/test --chaos): a second or two each, by the limits of what hangs, so a
+// minute or a quarter of an hour in all.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <filesystem>
@@ -23,7 +26,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kCount = 9000;
+constexpr std::size_t kRowBytes = 100000;
 constexpr std::size_t kNodes = 3;
+constexpr int kSums = 7, kRows = 8;  // The groups' numbers.
 // Twice what each side may take by its own limits, and more for a loaded machine: beyond it is a
 // hang.
 constexpr milliseconds kHang{60000};
@@ -105,7 +110,7 @@ class NcclProcess {
   std::string heard_;
 };
 
-/// The processes, their group's generations, and what a supervisor would decide.
+/// The processes, their groups' generations, and what a supervisor would decide.
 class Job {
  public:
   Job() : made_(make_folder()) {
@@ -113,10 +118,11 @@ class Job {
     regroup();
   }
 
-  /// One failure, planted at random, and the steps until the group has done one again.
+  /// One failure, planted at random, and the steps until the groups have done one again. Every
+  /// fifth is one of a split, these in turn.
   void fail(std::mt19937& random) {
     const auto victim = random() % members_.size();
-    const auto rule = rule_of(random);
+    const auto rule = failures_ % 5 == 4 ? split_rule(failures_ / 5) : rule_of(random);
     INFO("failure " << failures_ << ": " << rule << " at rank " << victim);
     nodes_[members_[victim]]->ask("script " + rule);
     ++failures_;
@@ -131,22 +137,41 @@ class Job {
     if (members_.size() < kNodes && random() % 3 == 0) regroup(true);
   }
 
-  /// A sum and rows at all members; whether all have done them. What is done is right.
+  /// A sum and rows at the same time, and then sums in parts, at all members; whether all have done
+  /// them. What is done is right.
   bool step() {
-    const auto sum = "sum " + std::to_string(step_) + " " + std::to_string(kCount) + " 400";
-    const auto rows = "rows " + std::to_string(step_) + " 100000 400";
-    std::vector<std::string> sums = ask_all(sum);
-    if (!all_ok(sums)) return false;
-    for (const auto& answer : sums) {
-      CHECK(answer == "ok " + std::to_string(expected_digest(step_, members_.size(), kCount)));
+    const auto ranks = members_.size();
+    const auto done = ask_all("step " + std::to_string(kSums) + " " + std::to_string(kRows) + " " +
+                              std::to_string(step_) + " " + std::to_string(kCount) + " " +
+                              std::to_string(kRowBytes) + " 400");
+    if (!all_ok(done)) return false;
+    const auto sum = std::to_string(expected_digest(step_, ranks, kCount));
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      // Rank r of the sums is rank n - 1 - r of the rows, and gets those of the one before that.
+      const auto before = (2 * ranks - 2 - rank) % ranks;
+      CHECK(done[rank] ==
+            "ok " + sum + " " + std::to_string(digest_of_pattern(step_ + before, kRowBytes)));
     }
-    const auto received = ask_all(rows);
-    if (!all_ok(received)) return false;
-    for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-      const auto before = (rank + members_.size() - 1) % members_.size();
-      CHECK(received[rank] == "ok " + std::to_string(digest_of_pattern(step_ + before, 100000)));
-    }
+    if (!split()) return false;
     ++step_;
+    return true;
+  }
+
+  /// Parts of one color: the first rank and the last one; a rank between them has none.
+  bool split() {
+    const auto ranks = members_.size();
+    const auto in_part = [ranks](std::size_t rank) { return rank == 0 || rank + 1 == ranks; };
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      nodes_[members_[rank]]->tell("split " + std::to_string(kSums) +
+                                   (in_part(rank) ? " 0 " : " -1 ") + std::to_string(step_) + " " +
+                                   std::to_string(kCount) + " 400 3000");
+    }
+    const auto answers = answers_of_all();
+    if (!all_ok(answers)) return false;
+    const auto sum =
+        std::to_string(expected_digest(step_, std::min(ranks, std::size_t{2}), kCount));
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      CHECK(answers[rank] == (in_part(rank) ? "ok " + sum : "ok none"));
     return true;
   }
 
@@ -168,30 +193,15 @@ class Job {
         continue;
       }
       ++generation_;
-      std::string tail;
-      for (const auto member : members_) tail += " " + std::to_string(member);
-      std::vector<std::string> answers;
-      for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-        nodes_[members_[rank]]->tell("open " + std::to_string(generation_) + " 15000 700 1 " +
-                                     std::to_string(rank) + tail);
-      }
-      for (const auto member : members_) answers.push_back(nodes_[member]->answer());
-      if (all_ok(answers)) return;
-      for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-        last_ = answers[rank];
-        // What NCCL does not let go of ends with its process.
-        if (answers[rank].find("does not let go") != std::string::npos &&
-            answers[rank].find("rank " + std::to_string(rank) + " says") != std::string::npos) {
-          bury(members_[rank]);
-        }
-      }
+      // In the same order at all; in the other group ranks are counted from the last member on.
+      if (open(kSums, members_) && open(kRows, {members_.rbegin(), members_.rend()})) return;
     }
-    FAIL("the group does not come together again: " << last_);
+    FAIL("the groups do not come together again: " << last_);
   }
 
-  /// Every member has one communicator, and NCCL was used as it may be.
+  /// Every member has a communicator for each group, and NCCL was used as it may be.
   void check_clean() {
-    for (const auto& answer : ask_all("state")) CHECK(answer == "ok 1 0 ");
+    for (const auto& answer : ask_all("state")) CHECK(answer == "ok 2 0 ");
   }
 
   std::uint64_t steps() const { return step_ - 1; }
@@ -202,6 +212,36 @@ class Job {
     return folder.path().string();
   }
   std::string make_folder() { return make_folder_path(folder_); }
+
+  /// The group of that number, of these nodes by rank; whether it is open at all of them.
+  bool open(int number, const std::vector<std::size_t>& nodes) {
+    std::string tail;
+    for (const auto node : nodes) tail += " " + std::to_string(node);
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+      nodes_[nodes[rank]]->tell("open " + std::to_string(number) + " " +
+                                std::to_string(generation_) + " 15000 700 1 " +
+                                std::to_string(rank) + tail);
+    }
+    std::vector<std::string> answers;
+    for (const auto node : nodes) answers.push_back(nodes_[node]->answer());
+    if (all_ok(answers)) return true;
+    for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+      last_ = answers[rank];
+      // What NCCL does not let go of ends with its process.
+      if (answers[rank].find("does not let go") != std::string::npos &&
+          answers[rank].find("rank " + std::to_string(rank) + " says") != std::string::npos) {
+        bury(nodes[rank]);
+      }
+    }
+    return false;
+  }
+
+  static std::string split_rule(int number) {
+    static const char* const kRules[] = {"error=3@split", "hang@split",    "never@split",
+                                         "absent@split",  "forever@split", "die@split",
+                                         "slow=300@split"};
+    return kRules[static_cast<std::size_t>(number) % std::size(kRules)];
+  }
 
   static std::string rule_of(std::mt19937& random) {
     static const char* const kRules[] = {"hang@group_end",
@@ -237,6 +277,9 @@ class Job {
 
   std::vector<std::string> ask_all(const std::string& line) {
     for (const auto member : members_) nodes_[member]->tell(line);
+    return answers_of_all();
+  }
+  std::vector<std::string> answers_of_all() {
     std::vector<std::string> answers;
     for (const auto member : members_) answers.push_back(nodes_[member]->answer());
     return answers;

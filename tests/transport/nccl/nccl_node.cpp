@@ -4,10 +4,14 @@
 // usage: nccl_node SELF
 //
 //   hello | address | connect PEER ADDRESS | disconnect PEER | script TEXT... | lose
-//   open GENERATION LIMIT_MS ATTEMPT_MS MAY_SHRINK RANK MEMBER...
-//     the group of a generation, out of the one before
-//   sum SEED COUNT LIMIT_MS | rows SEED COUNT LIMIT_MS
-//   state: live communicators, how often NCCL was misused and the first way
+//   open GROUP GENERATION LIMIT_MS ATTEMPT_MS MAY_SHRINK RANK MEMBER...
+//     the group of this number of a generation, out of the one before
+//   step SUMS ROWS SEED COUNT BYTES LIMIT_MS
+//     a sum in one group, and at the same time rows in another: both digests
+//   split GROUP COLOR SEED COUNT LIMIT_MS OPENING_MS
+//     a sum in a part of the group, which is let go of then: its digest; COLOR -1: `ok none`
+//   state: live communicators, as soon as they are the groups' own; how often NCCL was misused and
+//     the first way
 //
 // Answers: `ok ...` or `failed CODE MESSAGE`; nodes that were lost end whatever is under way.
 
@@ -17,8 +21,10 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 #include "tests/transport/nccl/fake_device.hpp"
 #include "tests/transport/node_protocol.hpp"
@@ -42,10 +48,11 @@ class Node {
     transport_ = std::move(create_transport("ucx", options)).value();
     transport_->on_peer_failure([this](Peer peer, const Error& why) {
       const std::lock_guard lock(mutex_);
-      if (group_) group_->lose(peer, why);
+      for (const auto& [number, group] : groups_)
+        if (group) group->lose(peer, why);
     });
     context_ = std::make_shared<NcclContext>(nccl_.library(), short_limits());
-    stream_ = nccl_.stream("gpu " + std::to_string(self));
+    device_ = "gpu " + std::to_string(self);
   }
 
   std::string answer(std::istringstream& line) {
@@ -55,10 +62,10 @@ class Node {
     if (call == "address") return to_hex(transport_->address());
     if (call == "connect") return connect(line);
     if (call == "open") return open(line);
-    if (call == "sum") return sum(line);
-    if (call == "rows") return rows(line);
+    if (call == "step") return step(line);
+    if (call == "split") return split(line);
     if (call == "state") {
-      return "ok " + std::to_string(nccl_.live()) + " " + std::to_string(nccl_.misuses()) + " " +
+      return "ok " + std::to_string(live_soon()) + " " + std::to_string(nccl_.misuses()) + " " +
              nccl_.first_misuse();
     }
     if (call == "script") {
@@ -83,67 +90,116 @@ class Node {
     return to_answer(transport_->connect(peer, from_hex(address)));
   }
 
+  /// The stream of a group's work, one for all its generations.
+  const std::shared_ptr<NcclStream>& stream_of(std::uint32_t number) {
+    auto& stream = streams_[number];
+    if (!stream) stream = nccl_.stream(device_);
+    return stream;
+  }
+
+  /// Null: there is none, or it could not be opened.
+  NcclGroup* find(std::uint32_t number) const {
+    const auto found = groups_.find(number);
+    return found == groups_.end() ? nullptr : found->second.get();
+  }
+
   std::string open(std::istringstream& line) {
     NcclGroupOptions options;
     int limit_ms = 0, attempt_ms = 0;
-    line >> options.generation >> limit_ms >> attempt_ms >> options.may_shrink >> options.rank;
+    line >> options.group_id >> options.generation >> limit_ms >> attempt_ms >>
+        options.may_shrink >> options.rank;
     for (Peer member = 0; line >> member;) options.members.push_back(member);
-    options.name = "sums";
-    options.group_id = 7;
+    options.name = "group " + std::to_string(options.group_id);
     options.attempt = std::chrono::milliseconds(attempt_ms);
     const auto deadline = within(std::chrono::milliseconds(limit_ms));
+    const auto number = options.group_id;
     std::unique_ptr<NcclGroup> old;
     {
       const std::lock_guard lock(mutex_);
-      old = std::move(group_);
+      old = std::move(groups_[number]);
     }
-    auto made = old ? NcclGroup::rebuild(std::move(old), options.members, options.rank,
-                                         options.generation, deadline)
-                    : NcclGroup::create(*transport_, context_, stream_, options, deadline);
+    auto made =
+        old ? NcclGroup::rebuild(std::move(old), options.members, options.rank, options.generation,
+                                 deadline)
+            : NcclGroup::create(*transport_, context_, stream_of(number), options, deadline);
     if (!made) return to_answer(made.error());
     const std::lock_guard lock(mutex_);
-    group_ = std::move(made).value();
+    groups_[number] = std::move(made).value();
     return "ok";
   }
 
-  std::string sum(std::istringstream& line) {
-    CollectiveCall call;
-    call.kind = "all_reduce";
-    call.scalar = Scalar::fp32;
-    line >> call.seed >> call.count >> call.deadline_ms;
-    if (!group_) return "failed not_found there is no group";
-    call.rank = group_->rank();
-    const auto outcome = run_collective(*group_, call);
-    if (outcome.ok) return "ok " + std::to_string(outcome.digest);
-    return "failed " + std::string(to_string(outcome.code)) + " " + outcome.message;
-  }
-
-  /// Rows to the next rank and from the one before.
-  std::string rows(std::istringstream& line) {
+  /// The sum is under way while the rows are moved, to the next rank and from the one before: the
+  /// two groups have streams of their own, and one thread that calls NCCL.
+  std::string step(std::istringstream& line) {
+    std::uint32_t sum_number = 0, row_number = 0;
     std::uint64_t seed = 0;
-    std::size_t bytes = 0;
+    std::size_t count = 0, bytes = 0;
     int limit_ms = 0;
-    line >> seed >> bytes >> limit_ms;
-    if (!group_) return "failed not_found there is no group";
-    const auto own = group_->rank(), ranks = group_->size();
+    line >> sum_number >> row_number >> seed >> count >> bytes >> limit_ms;
+    auto* const sums = find(sum_number);
+    auto* const rows = find(row_number);
+    if (sums == nullptr || rows == nullptr) return "failed not_found there is no group";
+    const auto values = std::make_shared<std::vector<std::byte>>(
+        rank_values(seed, sums->rank(), count, Scalar::fp32));
+    const auto own = rows->rank(), ranks = rows->size();
     const auto sent = std::make_shared<std::vector<std::byte>>(
         pattern(seed + static_cast<std::uint64_t>(own), bytes));
     const auto received = std::make_shared<std::vector<std::byte>>(bytes);
     const NcclRowsTo to[] = {{(own + 1) % ranks, {sent->data(), bytes, sent}}};
     const NcclRowsFrom from[] = {{(own + ranks - 1) % ranks, {received->data(), bytes, received}}};
     const auto limit = within(std::chrono::milliseconds(limit_ms));
-    const auto status =
-        group_->exchange_rows(to, from, limit).wait(limit + std::chrono::seconds(5));
-    if (!status) return to_answer(status);
-    return "ok " + std::to_string(digest_of(received->data(), bytes));
+    const auto sum =
+        sums->begin_all_reduce({values->data(), values->size(), values}, Scalar::fp32, limit);
+    const auto moved = rows->exchange_rows(to, from, limit);
+    // The watchdogs end them; the bound here is for the watchdogs. Neither is left under way.
+    const auto summed = sum.wait(limit + std::chrono::seconds(5));
+    const auto exchanged = moved.wait(limit + std::chrono::seconds(5));
+    if (!summed) return to_answer(summed);
+    if (!exchanged) return to_answer(exchanged);
+    return "ok " + std::to_string(digest_of(values->data(), values->size())) + " " +
+           std::to_string(digest_of(received->data(), bytes));
   }
 
+  std::string split(std::istringstream& line) {
+    std::uint32_t number = 0;
+    std::int32_t color = -1;
+    int opening_ms = 0;
+    CollectiveCall call;
+    call.kind = "all_reduce";
+    call.scalar = Scalar::fp32;
+    line >> number >> color >> call.seed >> call.count >> call.deadline_ms >> opening_ms;
+    auto* const whole = find(number);
+    if (whole == nullptr) return "failed not_found there is no group";
+    const auto part =
+        whole->split(color < 0 ? std::nullopt : std::optional(color), number + kPartsFrom, "part",
+                     stream_of(number + kPartsFrom), within(std::chrono::milliseconds(opening_ms)));
+    if (!part) return to_answer(part.error());
+    if (part.value() == nullptr) return "ok none";
+    call.rank = part.value()->rank();
+    const auto outcome = run_collective(*part.value(), call);
+    if (outcome.ok) return "ok " + std::to_string(outcome.digest);
+    return "failed " + std::string(to_string(outcome.code)) + " " + outcome.message;
+  }
+
+  /// A part that was split off is given up in the background.
+  int live_soon() {
+    const auto deadline = within(std::chrono::seconds(5));
+    while (nccl_.live() != static_cast<int>(groups_.size()) &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return nccl_.live();
+  }
+
+  static constexpr std::uint32_t kPartsFrom = 100;  ///< Numbers of parts, above those of groups.
+
   FakeNccl nccl_;
-  std::mutex mutex_;  ///< Of `group_`, which the transport's thread reads.
-  std::unique_ptr<NcclGroup> group_;
+  std::string device_;
+  std::mutex mutex_;  ///< Of `groups_`, which the transport's thread reads.
+  std::map<std::uint32_t, std::unique_ptr<NcclGroup>> groups_;  ///< By number.
   std::shared_ptr<NcclContext> context_;
-  std::shared_ptr<NcclStream> stream_;
-  std::unique_ptr<Transport> transport_;  // Declared last: its thread calls the group.
+  std::map<std::uint32_t, std::shared_ptr<NcclStream>> streams_;  ///< By the group's number.
+  std::unique_ptr<Transport> transport_;  // Declared last: its thread calls the groups.
 };
 
 int run(Peer self) {
