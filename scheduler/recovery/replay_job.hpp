@@ -6,7 +6,8 @@
 // What happens, and where the supervisor does the same (actors/supervisor):
 // - Nodes are lost: the unfinished step is lost; then the phases of `RecoveryCosts::loss`, copies
 //   as long as the busiest device sends or receives, and the first step of the new layout.
-// - Nodes are lost while another is on its way: where that is predicted to lose fewer samples, nobody
+// - Nodes are lost while another is on its way: where that is predicted to lose fewer samples,
+// nobody
 //   trains until it is there (`wait_choice`). Such a wait is over as a running job's is: somebody
 //   came, the node is gone or takes longer than others did, or `wait_for_nodes_ms` have passed
 //   since the loss. Then waiting for the next one is weighed, or the job goes on.
