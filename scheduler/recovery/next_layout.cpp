@@ -83,6 +83,13 @@ bool does_somebody_leave(const ChangingJob& job, std::set<NodeId> nodes,
   return !std::includes(nodes.begin(), nodes.end(), present.begin(), present.end());
 }
 
+/// `2 more layouts cannot be: ...`, of the first of them; empty: there are none.
+std::string left_out_text(std::size_t count, const Status& hindrance) {
+  if (count == 0) return "";
+  return (count == 1 ? "1 more layout" : std::to_string(count) + " more layouts") +
+         " cannot be: " + hindrance.error().message;
+}
+
 /// With copies on so many nodes.
 Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& nodes,
                                const std::set<NodeId>& spares, bool somebody_leaves,
@@ -100,6 +107,7 @@ Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& n
       hindrance = made.error();
   }
   if (candidates.empty()) return hindrance.error();
+  const std::string left_out = left_out_text(found.value().size() - candidates.size(), hindrance);
   // The layout before gives its state away, and then its memory.
   const auto without_room = std::stable_partition(
       candidates.begin(), candidates.end(),
@@ -107,7 +115,8 @@ Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& n
   if (without_room != candidates.begin()) candidates.erase(without_room, candidates.end());
   const auto [chosen, why] = choose(job, candidates, somebody_leaves);
   Status room = job.fits_beside(candidates[chosen].moves.arriving);
-  auto next = moved_to(job, std::move(candidates[chosen]), why);
+  const std::string between = why.empty() || left_out.empty() ? "" : "; ";
+  auto next = moved_to(job, std::move(candidates[chosen]), why + between + left_out);
   if (next.ok()) next.value().room = std::move(room);
   return next;
 }

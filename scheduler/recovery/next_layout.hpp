@@ -37,7 +37,7 @@ struct ChangingJob {
   double network_bytes_per_ms = 0;  ///< Between nodes; 0: not known.
   double step_ms = 0;               ///< What the last step took; 0: there was none.
   double quiet_ms = 0;              ///< Until nodes change again (`expected_quiet_ms`).
-  /// Whether a layout fits into memory. Never empty.
+  /// Whether a layout fits into memory and can be run. Never empty.
   std::function<Status(const ParallelPlan&)> fits = {};
   /// Whether what comes fits beside the state of the present layout, which is there until the new
   /// one is up, also where nodes were lost. Never empty.
@@ -49,7 +49,8 @@ struct NextLayout {
   std::set<NodeId> idle;  ///< Nodes that are there, have no stage and stand by for nothing.
   StateMoves moves;
   StatePlacement want;  ///< Where state lies once it has moved.
-  std::string why;      ///< Why this one, where there were several; a clause.
+  /// Why this one, where there were several, and why others cannot be; clauses.
+  std::string why;
   /// Whether there is room for what comes beside the present layout, or what is in its way.
   Status room = Done{};
 };

@@ -43,12 +43,16 @@ struct LostNode {
   }();
   const std::set<NodeId> nodes{NodeId{0}, NodeId{2}, NodeId{3}, NodeId{4}};
 
-  Result<NextLayout> next(std::function<Status(const std::map<DeviceSlot, Bytes>&)> room,
-                          double network_bytes_per_ms = 0) const {
+  Result<NextLayout> next(
+      std::function<Status(const std::map<DeviceSlot, Bytes>&)> room,
+      double network_bytes_per_ms = 0,
+      std::function<Status(const ParallelPlan&)> fits = [](const ParallelPlan&) -> Status {
+        return Done{};
+      }) const {
     ChangingJob job{plan, {5, 1}, templates, parameters, 8, {}, 0, {}, left};
     job.network_bytes_per_ms = network_bytes_per_ms;
     job.quiet_ms = 1e6;
-    job.fits = [](const ParallelPlan&) -> Status { return Done{}; };
+    job.fits = std::move(fits);
     job.fits_beside = std::move(room);
     return next_layout(job, nodes);
   }
@@ -83,6 +87,27 @@ TEST_CASE("a layout without room is not weighed against one that has some",
           .value();
   CHECK(tight.plan.pipelines.size() == 1);
   CHECK(tight.room.ok());
+}
+
+TEST_CASE("why a layout cannot be is said beside the one that is taken", "[scheduler][recovery]") {
+  const LostNode lost;
+  const auto next = [&](std::size_t most, double network_bytes_per_ms) {
+    return lost.next([](const auto&) -> Status { return Done{}; }, network_bytes_per_ms,
+                     [most](const ParallelPlan& plan) {
+                       return plan.pipelines.size() > most ? kFull : Status(Done{});
+                     });
+  };
+  CHECK(next(9, 0).value().why.empty());
+  const auto one = next(1, 0).value();
+  CHECK(one.plan.pipelines.size() == 1);
+  CHECK(one.why == "2 more layouts cannot be: no room");
+  const auto weighed = next(2, 1e9).value();
+  CHECK(weighed.plan.pipelines.size() == 2);
+  CHECK(weighed.why.starts_with("of 2 layouts the one that is predicted"));
+  CHECK(weighed.why.ends_with("; 1 more layout cannot be: no room"));
+  const auto none = next(0, 0);
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.error().message == "no room");
 }
 
 TEST_CASE("where no layout has room the job goes on all the same, and that is said",
