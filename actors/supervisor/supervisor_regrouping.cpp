@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_check.hpp"
@@ -64,6 +65,15 @@ std::string reasons_of(const Regrouping& regrouping, const std::vector<NodeId>& 
   std::string text;
   for (const NodeId node : nodes) text += (text.empty() ? "" : "; ") + regrouping.reasons.at(node);
   return text;
+}
+
+/// Whether nodes can take a layout up: nodes would find only when they build it that no kind runs a
+/// stage. Errors: as `engine::check_stage_kinds` and `engine::check_state_memory`.
+Status can_be_taken_up(const engine::JobSetup& setup, const ParallelPlan& plan,
+                       const engine::DeviceRooms& rooms) {
+  auto run =
+      engine::check_stage_kinds(plan, setup.modules(), setup.job.scheduler.offloads("activations"));
+  return run.ok() ? engine::check_state_memory(setup.job, plan, rooms) : run;
 }
 
 /// What the change took, of whichever kind.
@@ -199,7 +209,7 @@ scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePla
                                   state.step_ms_before,
                                   state.quiet_ms};
   changing.fits = [&setup, rooms](const ParallelPlan& plan) {
-    return engine::check_state_memory(setup.job, plan, rooms);
+    return can_be_taken_up(setup, plan, rooms);
   };
   changing.fits_beside = [&state](const std::map<DeviceSlot, Bytes>& arriving) {
     return fits_beside(state, arriving);

@@ -29,12 +29,13 @@ bool takes_its_state_away(const Membership& members) {
 }
 
 /// What there is and what would be enough: the layout before is known to work.
-std::string too_few_text(const SupervisorState& state, const std::string& why) {
+std::string too_few_text(const SupervisorState& state, const Error& why) {
   const std::size_t left = state.job.members.present().size();
   const std::size_t enough = state.configuration.plan.nodes().size();
   return "no layout works on the " + std::to_string(left) +
          (left == 1 ? " node that is" : " nodes that are") +
-         " left, though all state is there: " + why +
+         " left, though all state is there: " + why.message +
+         (why.fix.empty() ? "" : " (" + why.fix + ")") +
          (left < enough ? "; " + std::to_string(enough) + ", as before, are enough" : "");
 }
 
@@ -52,7 +53,7 @@ bool try_again(Self self) {
   state.waiting->tried_with = state.templates;
   state.job.members.place_newcomers();
   if (!decided.ok()) {
-    state.waiting->why = too_few_text(state, decided.error().message);
+    state.waiting->why = too_few_text(state, decided.error());
     state.resources->logger.warning(state.waiting->why);
     return false;
   }
@@ -72,7 +73,7 @@ void keep_leavers(Self self) {
 void need_others(Self self, const std::string& what, const Error& why) {
   auto& state = self->state;
   state.waiting->what = what;
-  state.waiting->why = too_few_text(state, why.message);
+  state.waiting->why = too_few_text(state, why);
   state.waiting->tried_with = state.templates;
   state.resources->logger.warning(what + "; " + state.waiting->why + "; the job waits " +
                                   wait_text(state) + " for others, then saves and ends");
