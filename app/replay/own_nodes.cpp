@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/execution/stage_kinds.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/state/state_memory.hpp"
@@ -39,8 +40,12 @@ Result<scheduler::ReplayedJob> replayed_job(const engine::JobSetup& setup,
     if (!step.ok()) return std::move(step).error();
     return pace * step.value().step_ms;
   };
-  made.fits = [&job, memory](const ParallelPlan& plan, const std::map<DeviceSlot, Bytes>& beside) {
-    return engine::check_state_memory(job, plan, memory, beside);
+  made.fits = [&setup, memory](const ParallelPlan& plan,
+                               const std::map<DeviceSlot, Bytes>& beside) -> Status {
+    const job::Job& own = setup.job;
+    auto run =
+        engine::check_stage_kinds(plan, setup.modules(), own.scheduler.offloads("activations"));
+    return run.ok() ? engine::check_state_memory(own, plan, memory, beside) : run;
   };
   return made;
 }

@@ -54,7 +54,7 @@ struct ReplayedJob {
   double network_bytes_per_ms = 0;  ///< Between nodes; 0: not known, and copies take no time.
   /// What a step takes on a layout, its nodes numbered from 0; asked once for each. Never empty.
   std::function<Result<double>(const ParallelPlan&)> step_ms = {};
-  /// Whether a layout fits into memory with what comes `beside` it. Never empty.
+  /// Whether a layout can be run, and fits into memory with what comes `beside` it. Never empty.
   std::function<Status(const ParallelPlan&, const std::map<DeviceSlot, Bytes>& beside)> fits = {};
 };
 
