@@ -197,6 +197,18 @@ int show(const Options& options) {
   return kDone;
 }
 
+/// The row of a newer state than any whole one, of which only parts are saved; none: there is none.
+std::optional<Error> verify_parts(const Options& options, Json& json) {
+  const fs::path folder = folder_of(options.run).value();
+  auto parts = state::why_only_parts(folder);
+  if (!parts) return parts;
+  const std::int64_t step = state::incomplete_saves_in(folder).back().first;
+  json.push_back({{"step", step}, {"whole", false}, {"incomplete", json_of(*parts)}});
+  if (!options.json)
+    std::cout << "step " << step << ": " << printable(engine::warning_text(*parts)) << "\n";
+  return parts;
+}
+
 int verify(const Options& options) {
   const auto all = chosen(options);
   if (!all.ok()) return report(all.error());
@@ -217,9 +229,11 @@ int verify(const Options& options) {
     else
       std::cout << "step " << step << ": " << to_string(whole.error()) << "\n";
   }
+  const auto parts = options.step ? std::nullopt : verify_parts(options, json);
+  if (parts && all.value().empty()) exit_code = troupe::exit_code(*parts);
   if (options.json)
     std::cout << json.dump(2) << "\n";
-  else if (all.value().empty())
+  else if (json.empty())
     std::cout << "no checkpoint yet\n";
   return exit_code;
 }
@@ -246,8 +260,9 @@ void add_checkpoint(Commands& commands) {
   };
   add("list", "The checkpoints of a run, oldest first", list, nullptr);
   add("show", "What is in a checkpoint", show, "Which one; the newest without it");
-  add("verify", "Read every byte and compare checksums; exit code 3 where one differs", verify,
-      "Which one; all without it");
+  add("verify",
+      "Read every byte and compare checksums; exit code 3 where one differs, or none is whole",
+      verify, "Which one; all without it");
 }
 
 }  // namespace troupe::app

@@ -921,6 +921,14 @@ def check_parts(commands, manifest):
     shown = commands.run("checkpoint", "show", "acting-saved", "--json")
     of_part = json.loads(shown.stdout).get("incomplete", {"where": "", "error": "", "fix": ""})
     commands.expect("and so for programs", shown, of_part["where"].endswith(part.name) and words[0] in of_part["error"] and words[2] in of_part["fix"])
+    verified = commands.run("checkpoint", "verify", "acting-saved")
+    commands.expect("checkpoint verify tells of it beside what is whole", verified,
+                    "step 1: " in verified.stdout and "step 2: " in verified.stdout and all(word in verified.stdout for word in words))
+    verified = commands.run("checkpoint", "verify", "acting-saved", "--json")
+    row = json.loads(verified.stdout)[-1]
+    commands.expect("and so for programs", verified, (row["step"], row["whole"], row["incomplete"]) == (2, False, of_part))
+    verified = commands.run("checkpoint", "verify", "acting-saved", "--step", "1")
+    commands.expect("not of another step than it is asked for", verified, "step 2" not in verified.stdout)
     shown = commands.run("checkpoint", "show", "acting-saved", "--step", "1")
     commands.expect("not where an older step is asked for", shown, "newer  " not in shown.stdout)
     warned = commands.run("validate", "job.toml", "job.run_dir=acting-saved")

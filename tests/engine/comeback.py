@@ -161,12 +161,11 @@ def what_lives_is_saved_where_nobody_has_the_rest(bench):
     expect([("incomplete" in one, one["step"]) for one in listed] == [(True, step)], f"listed: {listed}")
     resumed = [str(JOB), *bench.job, FP64, f"train.steps={STEPS}", *pipelines([0, 1]), f"job.run_dir={job.run}"]
     show = ["checkpoint", "show", str(job.run)]
-    for words, code in ((show, 3), ([*show, "--step", str(step)], 3),
-                        (["validate", *resumed], 0)):
+    for words, code in ((show, 3), ([*show, "--step", str(step)], 3), (["checkpoint", "verify", str(job.run)], 3), (["validate", *resumed], 0)):
         done = subprocess.run([str(bench.binary), *words], capture_output=True, text=True, timeout=60, check=False)
         expect(done.returncode == code, f"{words[:2]}: exit {done.returncode}\n{done.stdout[-800:]}{done.stderr[-800:]}")
         for word in (str(parts[0]), f"of step {step} only a part is saved; nobody held any more llm.", f"another save of step {step} has that"):
-            expect(word in done.stderr, f"{words[:2]}: '{word}' is not told:\n{done.stderr}")
+            expect(word in done.stderr + done.stdout, f"{words[:2]}: '{word}' is not told:\n{done.stderr}{done.stdout}")
     again = bench.start("part", *pipelines([0, 1]), "--fresh")
     again.finish()
     bench.check(again)
