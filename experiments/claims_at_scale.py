@@ -72,6 +72,12 @@ def best_is(printed, ours):
     return of
 
 
+def own_layouts_gain(rows):
+    wanted = measured(rows, "C")
+    missed = [name for name, row in wanted.items() if row["c_over_h_percent"] <= 0]
+    return not missed, f"{len(wanted) - len(missed)} of {len(wanted)}" + (f"; not {names(missed)}" if missed else "")
+
+
 def encoders_placed(rows):
     wanted = {name: row for name, row in measured(rows, "C").items() if name[2] == 256}
     same = [row["C"]["layouts"]["vision"] == row["published"]["encoder"] for row in wanted.values()]
@@ -104,4 +110,5 @@ HETEROGENEOUS = [
     ("HM2", False, "from an encoder of 6B on, GPUs of their own are the better (NC)", best_is("NC", "NC")),
     ("HM3", False, "beside 120B the advantage of C falls by 5 points or more from the smallest encoder to the largest", advantage_falls),
     ("HM4", False, "on 72 GPUs the colocated encoder has the printed layout", small_encoders_placed),
+    ("HM5", False, "where the table says C, layouts of their own take less than one grid for both (H)", own_layouts_gain),
 ]
