@@ -365,16 +365,6 @@ def a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once(bench):
     expect(not any(line["kind"] in ("layout", "lost") for line in read_lines_so_far(run / "events.jsonl")), "it has changed something")
 
 
-def a_replay_takes_up_no_layout_with_a_stage_of_two_kinds(bench):
-    """Where a pipeline lost a node, the other one of it would train all of the model; by kinds apart it cannot."""
-    pipeline = '{stages=[{node=%d,vision="all",audio="all"},{node=%d,llm="all"}]}'
-    trace = bench.folder / "one-lost.csv"
-    trace.write_text("".join(f"0,add,{name}\n" for name in "abcd") + "20000,remove,d\n90000,remove,c\n")
-    words = [f"parallel.pipelines=[{pipeline % (0, 1)},{pipeline % (2, 3)}]", "cluster.local_nodes=4", "--failures", trace, "--recovery", "live", "--json"]
-    sizes = {which: json.loads(bench.told(which, "replay", *words))["recovery"]["live"]["events"][0]["pipelines"] for which in ("seers", "apart")}
-    expect(1 in sizes["seers"] and sizes["apart"] and 1 not in sizes["apart"], f"nodes of pipelines: {sizes}")
-
-
 def who_runs_the_stages_is_told(bench):
     line = "stage kind 'llms' runs 1 of 2 stages: llm 0-3"
     for command in ("validate", "plan"):
@@ -455,7 +445,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          what_cannot_be_is_said_by_whoever_plans_or_trains, a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once,
-         a_replay_takes_up_no_layout_with_a_stage_of_two_kinds, who_runs_the_stages_is_told,
+         who_runs_the_stages_is_told,
          costs_that_no_plan_can_be_made_of_are_named,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
