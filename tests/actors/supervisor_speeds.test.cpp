@@ -13,18 +13,22 @@
 namespace troupe::actors {
 namespace {
 
+/// So many steps behind `step`, of 10 ms on each of four devices but the last.
+void run_steps(Head& head, std::int64_t& step, int steps, std::int64_t ms_of_last) {
+  for (; steps > 0; --steps) {
+    head.plan(step++);
+    for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
+    for (std::size_t device = 0; device < 4; ++device)
+      head.finished_in(device, step, device == 3 ? ms_of_last : 10);
+  }
+}
+
 TEST_CASE("plans hear how slow a node is, until it is as fast as it was", "[actors][members]") {
   Members members({}, 199);
   Head& head = members.head;
   head.profile_stage_ms = 10;
-  std::int64_t step = 0;
-  const auto run = [&](int steps, std::int64_t ms_of_last) {
-    for (; steps > 0; --steps) {
-      head.plan(step++);
-      for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
-      for (std::size_t device = 0; device < 4; ++device)
-        head.finished_in(device, step, device == 3 ? ms_of_last : 10);
-    }
+  const auto run = [&, step = std::int64_t{0}](int steps, std::int64_t ms_of_last) mutable {
+    run_steps(head, step, steps, ms_of_last);
   };
   run(25, 10);
   run(25, 40);
@@ -48,14 +52,8 @@ TEST_CASE("what another head would begin without is put down now and then, and w
   Head& head = members.head;
   head.profile_stage_ms = 10;
   head.scheduler.learned.profile = "then";
-  std::int64_t step = 0;
-  const auto run = [&](int steps, std::int64_t ms_of_last) {
-    for (; steps > 0; --steps) {
-      head.plan(step++);
-      for (std::size_t device = 0; device < 4; ++device) head.prepared(device, step, 1, 1);
-      for (std::size_t device = 0; device < 4; ++device)
-        head.finished_in(device, step, device == 3 ? ms_of_last : 10);
-    }
+  const auto run = [&, step = std::int64_t{0}](int steps, std::int64_t ms_of_last) mutable {
+    run_steps(head, step, steps, ms_of_last);
   };
   std::map<std::int64_t, HeadMemory> written;  // By the step that it was written with.
   const auto look = [&] {
