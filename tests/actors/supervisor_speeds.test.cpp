@@ -27,7 +27,8 @@ TEST_CASE("plans hear how slow a node is, until it is as fast as it was", "[acto
   Members members({}, 199);
   Head& head = members.head;
   head.profile_stage_ms = 10;
-  const auto run = [&, step = std::int64_t{0}](int steps, std::int64_t ms_of_last) mutable {
+  std::int64_t step = 0;
+  const auto run = [&](int steps, std::int64_t ms_of_last) {
     run_steps(head, step, steps, ms_of_last);
   };
   run(25, 10);
@@ -52,7 +53,8 @@ TEST_CASE("what another head would begin without is put down now and then, and w
   Head& head = members.head;
   head.profile_stage_ms = 10;
   head.scheduler.learned.profile = "then";
-  const auto run = [&, step = std::int64_t{0}](int steps, std::int64_t ms_of_last) mutable {
+  std::int64_t step = 0;
+  const auto run = [&](int steps, std::int64_t ms_of_last) {
     run_steps(head, step, steps, ms_of_last);
   };
   std::map<std::int64_t, HeadMemory> written;  // By the step that it was written with.
