@@ -30,6 +30,7 @@ class Size:
     width: int
     words: int  # How often a sample says its own.
     warm_up: int  # Steps before something is killed.
+    set_up_s: int  # Four nodes have made the model by then, on busy cores too.
 
     @property
     def inner(self):
@@ -41,7 +42,8 @@ class Size:
         return 2 * 4 * self.width * self.inner
 
 
-SIZES = {size.name: size for size in (Size("10 MB", 128, 20, 8), Size("100 MB", 400, 20, 8), Size("1 GB", 1280, 1, 5))}
+SIZES = {size.name: size for size in (Size("10 MB", 128, 20, 8, 10), Size("100 MB", 400, 20, 8, 10),
+                                     Size("1 GB", 1280, 1, 5, 60))}
 
 JOB = """
 [job]
@@ -170,7 +172,7 @@ def replace_the_head(folder, run, size):
 def let_one_join(folder, run, size):
     """Seconds lost in all from the joiner's start on; those of the step with which it enters; the event; a usual step's."""
     words = [f"train.global_batch_size={JOINED_SAMPLES}", f"train.microbatches={JOINED_MICROBATCHES}", f"cluster.nodes={NODES + 1}",
-             f"cluster.min_nodes={NODES}", "cluster.join_timeout_s=10",  # Then it begins without the last one.
+             f"cluster.min_nodes={NODES}", f"cluster.join_timeout_s={size.set_up_s}",  # Then it begins without the last one.
              "cluster.local_nodes=0", "cluster.fault_tolerance=1"]
     with Live(folder, run, "join.toml", words) as live:
         before = live.begin([f"first-{number}" for number in range(NODES)])

@@ -65,10 +65,11 @@ def command_of(path, build):
 
 
 def parse_lines(text, source):
-    """Measurements of a program's standard output. Lines that are no JSON objects are left alone."""
+    """Measurements of a program's standard output. Lines that are no JSON objects are its own words: printed as they are."""
     rows = []
     for line in text.splitlines():
         if not line.startswith("{"):
+            print(line, flush=True)
             continue
         try:
             row = json.loads(line)

@@ -50,6 +50,12 @@ echo '{"measure":"other","value":1}'""")
         self.assertTrue(rows[0]["command"].endswith("x_bench.sh"))
         self.assertEqual(rows[4]["measure"], "other (peer)")
 
+    def test_a_benchs_own_words_are_printed(self):
+        self.script("x_bench.sh", """echo '| a table | of its own |'; echo '{"measure":"speed","value":30}'""")
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            self.run_all()
+        self.assertEqual(said.getvalue(), "| a table | of its own |\n")
+
     def test_what_goes_wrong_is_told_and_does_not_stop_the_others(self):
         self.script("a_bench.sh", "echo '{\"measure\":\"a\",\"value\":1}'; exit 3")
         self.script("b_bench.sh", "echo '{broken'")
