@@ -168,8 +168,8 @@ std::optional<double> simulated_step(const Planning& planning, const WhatIfAnswe
       if (static_cast<std::size_t>(candidate.node_count) != nodes.size()) continue;
       std::vector<std::int32_t> places;
       for (const auto node : nodes) places.push_back(place[node]);
-      auto stages =
-          scheduler::stages_of_template(model, scheduler::layers_of(model), candidate, places);
+      auto stages = scheduler::stages_of_template(model, scheduler::layers_of(model), candidate,
+                                                  places, answer.request.templates.stage_kinds);
       if (!stages) return std::nullopt;
       made.layout.pipelines.push_back(std::move(*stages));
     }

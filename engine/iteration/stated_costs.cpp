@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "runtime/plugins/user_calls.hpp"
@@ -102,6 +103,23 @@ void note_held_bytes(const std::vector<ModuleConfig>& modules, ModelGraph& graph
                                       layer.name + "'; bytes are not below zero");
     }
   }
+}
+
+std::vector<std::int32_t> kinds_by_module(const ModelGraph& graph,
+                                          const std::vector<ModuleConfig>& modules) {
+  const auto all = all_stated().all();
+  std::vector<std::int32_t> kinds(graph.modules.size());
+  std::set<std::int32_t> met;
+  for (std::size_t m = 0; m < kinds.size(); ++m) {
+    if (ModuleId{m} == graph.llm()) continue;
+    const ModuleConfig* config = config_of(graph.modules[m], modules);
+    const StatedCosts* stated = config != nullptr ? stated_of(config->family) : nullptr;
+    if (stated == nullptr) continue;
+    kinds[m] = static_cast<std::int32_t>(std::ranges::find(all, stated) - all.begin()) + 1;
+    met.insert(kinds[m]);
+  }
+  if (met.size() < 2) kinds.clear();
+  return kinds;
 }
 
 }  // namespace troupe::engine

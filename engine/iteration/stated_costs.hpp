@@ -1,11 +1,12 @@
 // What kinds of stages state of their costs, and the one place where it comes into profiles and
 // models, so that planners, simulator, bounds of memory and the check of a layout's state all go by
-// it.
+// it; and whose layers each runs, by which layouts are cut.
 //
 // Process-wide, as the registry of kinds is (engine/execution/stage_kinds.hpp), and thread-safe.
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -40,5 +41,11 @@ scheduler::Profile with_stated_costs(const ModelGraph& graph,
 ///
 /// Throws UserFault, which names the kind: what `holds` throws, or that a number is below zero.
 void note_held_bytes(const std::vector<ModuleConfig>& modules, ModelGraph& graph);
+
+/// Per module of `graph` the kind of stages that runs its layers, counted from 1 in the order in
+/// which kinds came; 0: none has its family, or it is the llm, which shares no stage
+/// (`place_by_hand`). Empty: no two of them have kinds that differ.
+std::vector<std::int32_t> kinds_by_module(const ModelGraph& graph,
+                                          const std::vector<ModuleConfig>& modules);
 
 }  // namespace troupe::engine

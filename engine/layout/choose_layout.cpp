@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/iteration/stated_costs.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_speeds.hpp"
@@ -30,6 +31,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   request.device_memory = memory_at_hand(job.cluster);
   for (const auto& [name, pins] : job.parallel.modules)
     request.pins[name] = {pins.tp, pins.cp, pins.pp, pins.dp};
+  request.stage_kinds = kinds_by_module(setup.model, setup.modules());
   request.global_batch = job.train.global_batch_size;
   request.microbatches = job.train.microbatches;
   request.schedule = schedules::find_schedule(job.scheduler.schedule);
@@ -199,8 +201,9 @@ Result<ParallelPlan> place_own_layout(const JobSetup& setup) {
 Result<JobLayout> choose_layout(const JobSetup& setup) {
   const job::Job& job = setup.job;
   const scheduler::ClusterShape cluster{job.cluster.nodes, job.cluster.devices_per_node};
-  const bool one =
-      working_nodes(job.cluster) * cluster.devices_per_node == 1 && job.parallel.modules.empty();
+  const bool one = working_nodes(job.cluster) * cluster.devices_per_node == 1 &&
+                   job.parallel.modules.empty() &&
+                   kinds_by_module(setup.model, setup.modules()).empty();
   if (job.parallel.mode == job::LayoutMode::manual || one) {
     auto plan = place_own_layout(setup);
     if (!plan.ok()) return std::move(plan).error();

@@ -56,8 +56,8 @@ bool needs_judge(const job::Job& job);
 /// Errors: as `scheduler::place_by_hand`.
 Result<ParallelPlan> place_own_layout(const JobSetup& setup);
 
-/// Where every layer lives. A job of one device needs no choice. Chosen by `setup.costs`, else by
-/// the profile at hand.
+/// Where every layer lives. A job of one device needs no choice, unless layers of its encoders have
+/// stages of two kinds. Chosen by `setup.costs`, else by the profile at hand.
 ///
 /// Errors: as `scheduler::place_by_hand`; for a layout that is to be chosen as `first_layout`,
 /// `draw_shapes` and `profile_at_hand`.

@@ -63,6 +63,9 @@ struct AutoLayoutRequest {
   std::int32_t spares = 0;
   /// Whether there is room for a plan with what they keep, besides in its step; empty: there is.
   std::function<Status(const ParallelPlan&)> fits_spares = {};
+  /// Per module the kind of stages that runs it, as `cut_by_kinds` takes them; empty: no stage of a
+  /// layout can have layers of two. A device then has a stage of each.
+  std::vector<std::int32_t> stage_kinds = {};
   PredictionOptions prediction;
   /// True: stages of several devices (every tp, cp the profile has) and idle devices are allowed,
   /// as for a cluster that is only planned for. False: what the engine runs, one device per stage

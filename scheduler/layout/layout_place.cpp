@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/layout/kind_cuts.hpp"
 #include "scheduler/layout/layout_candidates.hpp"
 
 namespace troupe::scheduler {
@@ -176,8 +177,9 @@ Result<PlacedCandidate> place(const AutoLayoutRequest& request, const LayoutCand
     const PipelineShape& shape = candidate.shapes[index];
     auto& stages = layout.pipelines.emplace_back();
     for (HandStage& stage : hand_stages(model, *candidate.weights, shape, count))
-      for (HandStage& own : on_devices(model, candidate, groups.value(), stage))
-        stages.push_back(std::move(own));
+      for (const HandStage& part : cut_by_kinds(model, request.stage_kinds, std::move(stage)))
+        for (HandStage& own : on_devices(model, candidate, groups.value(), part))
+          stages.push_back(std::move(own));
     count += shape.devices;
   }
   if (!candidate.numbers.empty()) make_replicas(model, candidate, layout);

@@ -63,6 +63,7 @@ std::string cuts_reason(const AutoLayoutRequest& request, const ScoredLayout& be
                      " more than the mean";
   for (const auto& module : request.model->graph().modules)
     if (module.freeze) text += "; " + module.name + " is frozen: no weight gradients";
+  if (!request.stage_kinds.empty()) text += "; layers of two stage kinds are in stages apart";
   return text;
 }
 

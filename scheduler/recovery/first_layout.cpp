@@ -76,7 +76,7 @@ Result<Templated> from_templates(const AutoLayoutRequest& request, const Paralle
     const auto cut = std::find_if(templates.begin(), templates.end(), [&](const auto& one) {
       return static_cast<std::size_t>(one.node_count) == own.size();
     });
-    auto stages = stages_of_template(model, layers_of(model), *cut, own);
+    auto stages = stages_of_template(model, layers_of(model), *cut, own, request.stage_kinds);
     if (!stages)
       return Error{Errc::infeasible, "a stage of them would take several devices", {}, {}};
     made.layout.pipelines.push_back(*std::move(stages));

@@ -326,9 +326,11 @@ class GroupLayouter {
                                                       const RankList& ranks) const {
     const auto& own = plan().module_groups[group.index()].modules;
     const std::vector<std::int32_t> devices(ranks.begin(), ranks.end());
-    for (const PipelineTemplate& made : request_.templates.groups[group.index()].templates) {
+    const TemplateSet& set = request_.templates.groups[group.index()];
+    for (const PipelineTemplate& made : set.templates) {
       if (made.node_count != static_cast<std::int32_t>(devices.size())) continue;
-      auto stages = stages_of_template(plan().model, layers_of(plan().model, own), made, devices);
+      auto stages = stages_of_template(plan().model, layers_of(plan().model, own), made, devices,
+                                       set.stage_kinds);
       // A group's templates have one device per node, which stands for any.
       for (HandStage& stage : *stages) {
         stage.device = stage.node % request_.cluster.devices_per_node;

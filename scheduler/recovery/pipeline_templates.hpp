@@ -66,6 +66,9 @@ struct TemplateSet {
   /// Of a layout whose module groups have replicas of their own: per group, of its layers alone, on
   /// nodes of one device, that stand for any devices of the cluster.
   std::vector<TemplateSet> groups = {};
+  /// Per module of the model, as `cut_by_kinds` takes them: what a device gets is cut by them where
+  /// a template becomes a layout. Which layers it gets is chosen without.
+  std::vector<std::int32_t> stage_kinds = {};
 };
 
 /// Templates for every size n0 .. N - f x n0 that has one. A size has none when its GPUs cannot all

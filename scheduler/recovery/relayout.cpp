@@ -187,7 +187,8 @@ class Relayouter {
     const std::vector<std::int32_t> nodes(ranks.begin(), ranks.end());
     for (const PipelineTemplate& made : request_.templates.templates)
       if (made.node_count == static_cast<std::int32_t>(nodes.size()))
-        return stages_of_template(plan().model, layers_of(plan().model), made, nodes);
+        return stages_of_template(plan().model, layers_of(plan().model), made, nodes,
+                                  request_.templates.stage_kinds);
     return std::nullopt;
   }
 

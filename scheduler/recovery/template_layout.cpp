@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "scheduler/layout/kind_cuts.hpp"
 #include "scheduler/layout/layout_score.hpp"
 
 namespace troupe::scheduler {
@@ -63,7 +64,7 @@ Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGr
   constexpr Bytes kAnyMemory{std::int64_t{1} << 50};
   made.device_memory = request.device_memory.count() > 0 ? request.device_memory : kAnyMemory;
   made.microbatches = request.microbatches;
-  return make_templates_in_flight(
+  auto set = make_templates_in_flight(
       made, [&](std::int64_t in_flight) -> Result<std::vector<TemplateLayer>> {
         const auto held = static_cast<double>(std::min(in_flight, request.microbatches));
         for (std::size_t l = 0; l < cut.size(); ++l)
@@ -71,6 +72,8 @@ Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGr
               whole.state_bytes[cut[l]] + held * whole.activation_bytes[cut[l]])};
         return layers;
       });
+  if (set.ok()) set.value().stage_kinds = request.stage_kinds;
+  return set;
 }
 
 }  // namespace
@@ -128,15 +131,14 @@ std::vector<HandStage> as_written(const ParallelPlan& plan, const std::vector<St
   return entries;
 }
 
-std::optional<std::vector<HandStage>> stages_of_template(const ModelGraph& model,
-                                                         const std::vector<LayerId>& layers,
-                                                         const PipelineTemplate& made,
-                                                         const std::vector<std::int32_t>& nodes) {
+std::optional<std::vector<HandStage>> stages_of_template(
+    const ModelGraph& model, const std::vector<LayerId>& layers, const PipelineTemplate& made,
+    const std::vector<std::int32_t>& nodes, const std::vector<std::int32_t>& stage_kinds) {
   std::vector<HandStage> stages;
   std::map<std::int32_t, std::int32_t> devices;  // Used on each node of the template.
   for (const auto& stage : made.stages) {
     if (stage.gpu_count > 1) return std::nullopt;
-    HandStage& own = stages.emplace_back();
+    HandStage own;
     own.node = nodes[static_cast<std::size_t>(stage.node)];
     own.device = devices[stage.node]++;
     for (auto l = stage.layers.begin; l < stage.layers.end; ++l) {
@@ -146,6 +148,8 @@ std::optional<std::vector<HandStage>> stages_of_template(const ModelGraph& model
         own.runs.push_back({name, LayerRange{layer.layer, layer.layer}});
       own.runs.back().layers->end = layer.layer + 1;
     }
+    for (HandStage& part : cut_by_kinds(model, stage_kinds, std::move(own)))
+      stages.push_back(std::move(part));
   }
   return stages;
 }

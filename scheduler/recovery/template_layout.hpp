@@ -48,11 +48,11 @@ Result<std::vector<TemplateSet>> group_templates(const AutoLayoutRequest& reques
 /// Stages as they stand, as a job file would write them.
 std::vector<HandStage> as_written(const ParallelPlan& plan, const std::vector<StageId>& stages);
 
-/// A template of these layers on these nodes, as many as it has; none where a stage spans devices,
-/// as none of `group_templates` does.
-std::optional<std::vector<HandStage>> stages_of_template(const ModelGraph& model,
-                                                         const std::vector<LayerId>& layers,
-                                                         const PipelineTemplate& made,
-                                                         const std::vector<std::int32_t>& nodes);
+/// A template of these layers on these nodes, as many as it has, with a stage of each of
+/// `stage_kinds` where a device gets layers of several (`cut_by_kinds`); none where a stage spans
+/// devices, as none of `group_templates` does.
+std::optional<std::vector<HandStage>> stages_of_template(
+    const ModelGraph& model, const std::vector<LayerId>& layers, const PipelineTemplate& made,
+    const std::vector<std::int32_t>& nodes, const std::vector<std::int32_t>& stage_kinds);
 
 }  // namespace troupe::scheduler

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/execution/stage_kinds.hpp"
+#include "engine/iteration/stated_costs.hpp"
 #include "tests/actors/members_fixture.hpp"
 #include "tests/engine/audio_job.hpp"
 
@@ -135,6 +136,24 @@ TEST_CASE("a job that no kind can run on the nodes left waits for others, and sa
     REQUIRE(head.ended);
     CHECK(says(head.ended->message, "(cut the layout between their modules); 4, as before, are"));
   }
+}
+
+TEST_CASE("a job whose templates know the kinds goes on with a stage of each on one node",
+          "[actors][layout][recovery]") {
+  register_kinds();
+  Members members([](job::Job& job) {
+    encoders_apart(job);
+    job.cluster.fault_tolerance = 1;
+  });
+  Head& head = members.head;
+  const engine::JobSetup& setup = head.resources.setup;
+  scheduler::TemplateSet set = *templates_that_join_encoders(setup);
+  set.stage_kinds = engine::kinds_by_module(setup.model, setup.modules());
+  head.tell(TemplateSetPtr(std::make_shared<const scheduler::TemplateSet>(std::move(set))));
+  members.lose(3);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK(can_run(head));
+  CHECK_FALSE(head.ended);
 }
 
 }  // namespace

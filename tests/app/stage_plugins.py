@@ -365,6 +365,17 @@ def a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once(bench):
     expect(not any(line["kind"] in ("layout", "lost") for line in read_lines_so_far(run / "events.jsonl")), "it has changed something")
 
 
+def an_open_layout_has_no_stage_of_two_kinds(bench):
+    """A single node has a stage of each, and so has one of those that a loss may leave alone."""
+    kinds = {"vision": "seers", "audio": "seers", "vision_projector": "readers", "audio_projector": "readers", "llm": ""}
+    for words in (["cluster.local_nodes=1"], ["cluster.local_nodes=4", "cluster.fault_tolerance=1"]):
+        words += ["parallel.pipelines=[]", "parallel.mode=auto"]
+        bench.told("both", "validate", *words)
+        stages = json.loads(bench.told("both", "plan", "--json", *words))["stages"]
+        expect(all({kinds[run["module"]] for run in stage["runs"]} == {stage["stage_kind"]} for stage in stages), f"{words}: {stages}")
+        expect({stage["stage_kind"] for stage in stages} == {"seers", "readers", ""}, f"{words}: {stages}")
+
+
 def who_runs_the_stages_is_told(bench):
     line = "stage kind 'llms' runs 1 of 2 stages: llm 0-3"
     for command in ("validate", "plan"):
@@ -445,7 +456,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          what_cannot_be_is_said_by_whoever_plans_or_trains, a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once,
-         who_runs_the_stages_is_told,
+         an_open_layout_has_no_stage_of_two_kinds, who_runs_the_stages_is_told,
          costs_that_no_plan_can_be_made_of_are_named,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]

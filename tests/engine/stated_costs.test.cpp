@@ -11,9 +11,11 @@
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "models/family/registry.hpp"
+#include "runtime/data/made/demo_data.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "tests/engine/tiny_job.hpp"
+#include "tests/runtime/data/temp_folder.hpp"
 #include "tests/torch_catch.hpp"
 
 // What is stated stays for the rest of the process: each case has families of its own.
@@ -119,13 +121,11 @@ TEST_CASE("costs that no plan can be made of are told by the kind's name", "[eng
         "`holds` of stage kind 'lender' says -3 bytes of layer 'eyes.0'; bytes are not below zero");
 }
 
-TEST_CASE("what a kind of stages states comes to a job's costs and state", "[engine]") {
-  const JobSetup plain = prepare(tiny_job()).value();
-  job::Job job = tiny_job();
-  // No module's family is one that another case's kind runs.
+/// Gives each module of the job a family of its own, which no other case's kind runs.
+void register_families_of_its_own(const std::string& prefix, job::Job& job) {
   for (ModuleConfig& module : job.modules) {
     models::Family own = *models::find_family(module.family);
-    own.name = module.family = "stated-" + module.name;
+    own.name = module.family = prefix + "-" + module.name;
     own.make = [](const ModuleConfig&, int, std::vector<models::Parameter>) {
       return std::unique_ptr<models::Layer>();
     };
@@ -133,6 +133,12 @@ TEST_CASE("what a kind of stages states comes to a job's costs and state", "[eng
     INFO((registered.ok() ? "" : to_string(registered.error())));
     REQUIRE(registered.ok());
   }
+}
+
+TEST_CASE("what a kind of stages states comes to a job's costs and state", "[engine]") {
+  const JobSetup plain = prepare(tiny_job()).value();
+  job::Job job = tiny_job();
+  register_families_of_its_own("stated", job);
   REQUIRE(register_stage({"stated",
                           {"stated-vision"},
                           built_in_stage,
@@ -165,6 +171,55 @@ TEST_CASE("what a kind of stages states comes to a job's costs and state", "[eng
   CHECK(stage_kind_lines(plan, setup.modules()) ==
         std::vector<std::string>{"stage kind 'stated' runs 2 of 5 stages: vision 0-2, projector, "
                                  "planned by costs that it states"});
+}
+
+TEST_CASE("modules of the encoder side are told apart by the kinds of their stages", "[engine]") {
+  ModelGraph graph = eyes_and_llm();
+  graph.modules.insert(
+      graph.modules.begin(),
+      ModuleSpec{"ears", ModuleKind::encoder, false, {ModuleId{2}}, {{"ears.0", 5}}, 32, 32});
+  std::vector<ModuleConfig> modules = modules_of("apart-eyes");
+  modules.push_back({"ears", ModuleKind::encoder, "apart-ears", "llm", false, {}, 0.02, {}});
+  modules[1].family = "apart-llm";
+  CHECK(kinds_by_module(graph, modules).empty());
+  state_costs({"apart-lookers", {"apart-eyes"}});
+  CHECK(kinds_by_module(graph, modules).empty());  // Who goes with any stands in nobody's way.
+  state_costs({"apart-listeners", {"apart-ears", "apart-llm"}});
+  const auto kinds = kinds_by_module(graph, modules);
+  REQUIRE(kinds.size() == 3);
+  CHECK(kinds[0] > 0);
+  CHECK(kinds[1] > 0);
+  CHECK(kinds[0] != kinds[1]);
+  CHECK(kinds[2] == 0);  // The llm shares no stage.
+  modules[2].family = "apart-eyes";
+  CHECK(kinds_by_module(graph, modules).empty());
+}
+
+TEST_CASE("an open layout is cut where two kinds of stages meet, on a single device too",
+          "[engine]") {
+  data::TempFolder folder;
+  job::Job job = tiny_job();
+  register_families_of_its_own("open", job);
+  REQUIRE(register_stage({"open-lookers", {"open-vision"}, built_in_stage}).ok());
+  REQUIRE(register_stage({"open-joiners", {"open-projector"}, built_in_stage}).ok());
+  job.data.sources.resize(1);
+  job.data.sources[0].json =
+      data::make_demo_data(folder.path(), {.samples = 20, .seed = 3}).value().json;
+  job.data.sources[0].format = "llava";
+  job.job.name = "open";
+  job.job.run_dir = folder.path() / "runs" / "open";
+  job.parallel.mode = job::LayoutMode::automatic;
+  job.parallel.layout = {};
+  job.cluster.nodes = job.cluster.local_nodes = 1;
+  const JobSetup setup = prepare(job).value();
+  const auto layout = choose_layout(setup);
+  INFO((layout.ok() ? "" : to_string(layout.error())));
+  REQUIRE(layout.ok());
+  const ParallelPlan& plan = layout.value().plan;
+  std::vector<std::string> kinds;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    kinds.push_back(stage_kind_of(plan, StageId{s}, setup.modules()));
+  CHECK(kinds == std::vector<std::string>{"open-lookers", "open-joiners", ""});
 }
 
 }  // namespace

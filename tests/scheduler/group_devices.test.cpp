@@ -48,7 +48,7 @@ ParallelPlan plan_on_devices(const Devices& groups, const TemplateSet& set, Clus
       for (const PipelineTemplate& made : set.groups[g].templates)
         if (made.node_count == std::ssize(devices))
           replica.stages =
-              stages_of_template(model, layers_of(model, modules[g]), made, devices).value();
+              stages_of_template(model, layers_of(model, modules[g]), made, devices, {}).value();
       for (HandStage& stage : replica.stages) {
         stage.device = stage.node % cluster.devices_per_node;
         stage.node /= cluster.devices_per_node;

@@ -30,13 +30,13 @@ TEST_CASE("pipelines train what their templates say", "[scheduler][recovery]") {
     std::vector<std::int32_t> nodes;
     for (std::int32_t n = 0; n < made.node_count; ++n) nodes.push_back(n);
     const auto plan =
-        place_by_hand(model, {{*stages_of_template(model, layers_of(model), made, nodes)}},
+        place_by_hand(model, {{*stages_of_template(model, layers_of(model), made, nodes, {})}},
                       {made.node_count, 1})
             .value();
     CHECK(microbatches_per_ms(plan, set) == Approx(1 / made.microbatch_ms));
     if (made.node_count == 3) continue;
     for (std::int32_t& own : nodes) own += node;
-    two.pipelines.push_back(*stages_of_template(model, layers_of(model), made, nodes));
+    two.pipelines.push_back(*stages_of_template(model, layers_of(model), made, nodes, {}));
     node += made.node_count;
     both += 1 / made.microbatch_ms;
   }
