@@ -376,6 +376,15 @@ def an_open_layout_has_no_stage_of_two_kinds(bench):
         expect({stage["stage_kind"] for stage in stages} == {"seers", "readers", ""}, f"{words}: {stages}")
 
 
+def stages_of_two_kinds_train_on_one_device(bench):
+    code, said = bench.own_job("one-device", "both", "cluster.local_nodes=1", "parallel.pipelines=[]", "parallel.mode=auto")
+    expect(code == 0, f"exit {code}\n{said[-1500:]}")
+    log = (bench.folder / "one-device" / "train.log").read_text()
+    expect("stage kind 'seers' runs 2 of 5 stages" in log and "stage kind 'readers' runs 2 of 5 stages" in log, log[-1500:])
+    ran(bench.job("one-device-reference", "train.steps=3", "--reference"))
+    bench.equal("one-device-reference", "one-device")
+
+
 def who_runs_the_stages_is_told(bench):
     line = "stage kind 'llms' runs 1 of 2 stages: llm 0-3"
     for command in ("validate", "plan"):
@@ -456,7 +465,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
          what_cannot_be_is_said_by_whoever_plans_or_trains, a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once,
-         an_open_layout_has_no_stage_of_two_kinds, who_runs_the_stages_is_told,
+         an_open_layout_has_no_stage_of_two_kinds, stages_of_two_kinds_train_on_one_device, who_runs_the_stages_is_told,
          costs_that_no_plan_can_be_made_of_are_named,
          a_check_names_the_promise_that_is_broken, a_node_without_the_plugin_is_refused,
          a_new_stage_passes_its_own_test_under_its_own_name]
