@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <span>
@@ -12,13 +13,14 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/device_catalog.hpp"
 #include "scheduler/cost/roofline.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
-#include "scheduler/simulate/simulate_plan.hpp"
 #include "tests/bench/group_waits.hpp"
+#include "tests/bench/padded_sounds.hpp"
 
 namespace troupe::bench {
 
@@ -109,6 +111,41 @@ MicrobatchList together(std::vector<std::int32_t> samples) {
   return {Microbatch{{Part{std::move(samples)}}}};
 }
 
+/// Each list together.
+std::vector<MicrobatchList> each_together(std::vector<std::vector<std::int32_t>> samples) {
+  std::vector<MicrobatchList> lists;
+  for (auto& own : samples) lists.push_back(together(std::move(own)));
+  return lists;
+}
+
+/// Has `costs` pad sounds. Returns what all ranks then compute for that.
+double pad_sounds(const ParallelPlan& plan, std::span<const SampleShape> samples,
+                  std::span<const MicrobatchList> lists, scheduler::SimulationCosts& costs) {
+  double padding = 0;
+  for (std::size_t g = 0; g < plan.module_groups.size(); ++g) {
+    if (plan.module_groups[g].name != "audio") continue;
+    const auto packed = costs.task_ms;
+    costs.task_ms = padded_cost(plan, ModuleGroupId{g}, samples, packed);
+    padding += padding_ms(plan, ModuleGroupId{g}, lists, costs.task_ms, packed);
+  }
+  return padding;
+}
+
+/// `padding`: milliseconds of all that ranks compute which are no work. Errors: as `simulate`.
+Result<StepOfRanks> simulated(const ParallelPlan& plan, const IterationPlan& iteration,
+                              const scheduler::SimulationCosts& costs, double padding) {
+  scheduler::SimulationOptions options;
+  options.record_timeline = true;
+  const auto step = scheduler::simulate(plan, iteration, costs, options);
+  if (!step.ok()) return step.error();
+  const double step_ms = step.value().step_ms;
+  const double wasted = padding / (step_ms * static_cast<double>(plan.devices.size()));
+  return StepOfRanks{
+      step_ms,
+      100 * scheduler::RooflineOptions{}.compute_share * (1 - step.value().bubble - wasted),
+      forward_ms(iteration, step.value())};
+}
+
 }  // namespace
 
 Result<PaperCosts> paper_costs(const std::string& name, const Json& table) {
@@ -135,6 +172,32 @@ std::vector<Ablation> ablations() {
           {.name = "all, node-wise off", .node_wise = false},
           {.name = "all, composition off", .composed = false},
           {.name = "all"}};
+}
+
+std::vector<Ablation> padded_ablations() {
+  return {{.name = "sounds padded, no phase balanced",
+           .vision = false,
+           .audio = false,
+           .llm = false,
+           .padded_sounds = true},
+          {.name = "sounds padded, both encoders dealt as packed", .padded_sounds = true},
+          {.name = "sounds padded, both encoders dealt as padded",
+           .padded_sounds = true,
+           .vision_as_padded = true,
+           .audio_as_padded = true},
+          {.name = "sounds padded, each encoder by its own rule",
+           .padded_sounds = true,
+           .audio_as_padded = true}};
+}
+
+double forward_ms(const IterationPlan& iteration, const scheduler::SimulatedStep& step) {
+  std::vector<double> ends(iteration.actions.size());
+  for (const scheduler::SimulatedEvent& event : step.events) {
+    const std::size_t device = event.device.index();
+    if (iteration.actions[device][at(event.index)].kind == ActionKind::forward)
+      ends[device] = std::max(ends[device], event.end_ms);
+  }
+  return std::accumulate(ends.begin(), ends.end(), 0.0) / static_cast<double>(ends.size());
 }
 
 Result<AblationRanks> AblationRanks::create(const PaperCosts& costs, const Json& table,
@@ -178,14 +241,12 @@ ParallelPlan AblationRanks::layout(bool composed, std::size_t per_node) const {
   return plan;
 }
 
-std::vector<MicrobatchList> AblationRanks::drawn() const {
+std::vector<std::vector<std::int32_t>> AblationRanks::drawn() const {
   std::vector<std::vector<std::int32_t>> own(ranks_);
   const std::size_t mini_batch = samples_.size() / ranks_;
   for (std::size_t s = 0; s < samples_.size(); ++s)
     own[s / mini_batch].push_back(static_cast<std::int32_t>(s));
-  std::vector<MicrobatchList> lists;
-  for (auto& samples : own) lists.push_back(together(std::move(samples)));
-  return lists;
+  return own;
 }
 
 Result<std::vector<MicrobatchList>> AblationRanks::dealt(const engine::PhaseWork& llm) const {
@@ -193,16 +254,15 @@ Result<std::vector<MicrobatchList>> AblationRanks::dealt(const engine::PhaseWork
   for (const double work : llm.samples) weights.push_back({work, work});
   auto deal = engine::deal_samples("work", weights, std::vector<double>(ranks_, 1));
   if (!deal.ok()) return std::move(deal).error();
-  std::vector<MicrobatchList> lists;
-  for (auto& samples : deal.value()) lists.push_back(together(std::move(samples)));
-  return lists;
+  return each_together(std::move(deal).value());
 }
 
 Result<std::vector<MicrobatchList>> AblationRanks::microbatches(
     const Ablation& ablation, const ParallelPlan& plan,
     std::span<const engine::PhaseWork> works) const {
   const std::size_t group_count = plan.module_groups.size();
-  const auto as_drawn = drawn();
+  const auto own = drawn();
+  const auto as_drawn = each_together(own);
   auto of_llm = ablation.llm ? dealt(works.back()) : Result<std::vector<MicrobatchList>>(as_drawn);
   if (!of_llm.ok()) return std::move(of_llm).error();
   std::vector<engine::LlmCut> cuts;
@@ -216,8 +276,13 @@ Result<std::vector<MicrobatchList>> AblationRanks::microbatches(
     const std::string& name = plan.module_groups[g].name;
     const bool balanced =
         (ablation.vision && name == "vision") || (ablation.audio && name == "audio");
+    const bool as_padded = name == "vision" ? ablation.vision_as_padded : ablation.audio_as_padded;
     auto lists = g + 1 == group_count ? of_llm.value() : as_drawn;
-    if (balanced) {
+    if (balanced && as_padded) {
+      auto even = deal_for_paddings(plan.module_groups[g].modules.front(), samples_, own);
+      if (!even.ok()) return std::move(even).error();
+      lists = each_together(std::move(even).value());
+    } else if (balanced) {
       auto spread = engine::spread_within_rooms(spread_on, ModuleGroupId{g}, cuts, works[g], {});
       if (!spread.ok()) return std::move(spread).error();
       lists = std::move(spread).value();
@@ -242,6 +307,8 @@ Result<AblatedStep> AblationRanks::step(const Ablation& ablation) const {
         engine::far_rows(plan, ModuleGroupId{g}, lists.value(), works[g]).planned;
   auto costs = scheduler::predicted_costs(plan, sample_costs_, prediction);
   costs.activation_bytes = nullptr;  // Nobody asks for memory.
+  const double padding =
+      ablation.padded_sounds ? pad_sounds(plan, samples_, lists.value(), costs) : 0;
   scheduler::IterationInput input;
   input.samples = samples_;
   input.microbatches = std::move(lists).value();
@@ -253,11 +320,9 @@ Result<AblatedStep> AblationRanks::step(const Ablation& ablation) const {
   if (!iteration.ok()) return std::move(iteration).error();
   for (const bool waits : {false, true}) {
     if (waits) wait_in_groups(plan, group_size_, iteration.value());
-    const auto step = scheduler::simulate(plan, iteration.value(), costs);
-    if (!step.ok()) return step.error();
-    StepOfRanks& of = waits ? made.in_groups : made.alone;
-    of.step_ms = step.value().step_ms;
-    of.utilization = 100 * scheduler::RooflineOptions{}.compute_share * (1 - step.value().bubble);
+    const auto ran = simulated(plan, iteration.value(), costs, padding);
+    if (!ran.ok()) return ran.error();
+    (waits ? made.in_groups : made.alone) = ran.value();
   }
   return made;
 }

@@ -3,9 +3,9 @@
 //
 // Work is dealt by `deal_samples` and `spread_within_rooms`, ordered by `plan_iteration`, run by
 // `simulate`, at costs of a device that is not here (roofline). Not there: the paper's shards of
-// parameters (ZeRO3), which have ranks wait for each other layer by layer; paddings, as samples are
-// packed; sums, updates and bounds of memory. Rows move, inputs do not: nodes decode what they
-// need. Deterministic: seeds decide. Not thread-safe.
+// parameters (ZeRO3), which have ranks wait for each other layer by layer; paddings, but where an
+// ablation asks for them; sums, updates and bounds of memory. Rows move, inputs do not: nodes
+// decode what they need. Deterministic: seeds decide. Not thread-safe.
 
 #pragma once
 
@@ -25,6 +25,7 @@
 #include "scheduler/cost/cost_model.hpp"
 #include "scheduler/cost/sample_costs.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
+#include "scheduler/simulate/simulate_plan.hpp"
 
 namespace troupe::bench {
 
@@ -48,15 +49,27 @@ struct Ablation {
   /// False: encoded rows go back to who drew the sample, where its connector (the projector) runs,
   /// and from there to the llm.
   bool composed = true;
+  bool padded_sounds = false;  ///< As in print; else packed, as Troupe has them.
+  /// Encoders that are dealt by the rule for padded batches (algorithm 2), else by sums of work. Of
+  /// these no batch is placed on a node.
+  bool vision_as_padded = false, audio_as_padded = false;
 };
 
 /// The ablations of section 8.3 and of each phase, that of all three phases balanced last.
 std::vector<Ablation> ablations();
 
+/// With sounds that are padded as in print: no phase balanced; one rule for both encoders (Figure
+/// 11), each in turn; each encoder by its own rule, last.
+std::vector<Ablation> padded_ablations();
+
 struct StepOfRanks {
   double step_ms = 0;
-  double utilization = 0;  ///< Of the device's peak rate, in percent.
+  double utilization = 0;  ///< Of the device's peak rate, in percent; paddings count as idle.
+  double forward_ms = 0;   ///< Until a rank is through with its forwards, on average (Table 2).
 };
+
+/// When devices end the last forward of a step that was simulated with its events, on average.
+double forward_ms(const IterationPlan& iteration, const scheduler::SimulatedStep& step);
 
 struct AblatedStep {
   StepOfRanks alone;           ///< Ranks wait for rows that they take.
@@ -74,7 +87,7 @@ class AblationRanks {
                                       const nlohmann::json& model, std::size_t ranks,
                                       std::size_t mini_batch, std::uint64_t seed);
 
-  /// Errors: as `deal_samples`, `plan_iteration` and `simulate`.
+  /// Errors: as `deal_samples`, `deal_for_paddings`, `plan_iteration` and `simulate`.
   Result<AblatedStep> step(const Ablation& ablation) const;
 
  private:
@@ -89,10 +102,10 @@ class AblationRanks {
   /// Replicas of all groups on every rank, so many ranks to a node.
   ParallelPlan layout(bool composed, std::size_t per_node) const;
   /// Samples of each rank as they were drawn.
-  std::vector<MicrobatchList> drawn() const;
+  std::vector<std::vector<std::int32_t>> drawn() const;
   /// Samples of each rank for the llm. Errors: as `deal_samples`.
   Result<std::vector<MicrobatchList>> dealt(const engine::PhaseWork& llm) const;
-  /// Per replica of the plan. Errors: as `deal_samples`.
+  /// Per replica of the plan. Errors: as `deal_samples` and `deal_for_paddings`.
   Result<std::vector<MicrobatchList>> microbatches(const Ablation& ablation,
                                                    const ParallelPlan& plan,
                                                    std::span<const engine::PhaseWork> works) const;
