@@ -1,14 +1,17 @@
 // Planning time of what balances every phase over replicas, at the size of OrchMLLM's largest
-// cluster: 2,560 ranks of 80 samples, each with a replica of two encoders and of the llm.
+// cluster: 2,560 ranks of 80 samples, each with a replica of two encoders and of the llm. How even
+// phases are then, beside other ways to deal, and what the rows between ranks add to a step.
 
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <stdexcept>
 #include <utility>
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
+#include "tests/bench/boundary_overhead.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;
@@ -23,7 +26,12 @@ constexpr std::size_t kRanksPerNode = 8;
 /// Replicas of two encoders and the llm on every rank, a stage each.
 ParallelPlan ranks() {
   ParallelPlan plan;
-  plan.module_groups = {{"vision", {}}, {"audio", {}}, {"llm", {}}};
+  const ModuleId llm{2};
+  plan.model.modules = {{"vision", ModuleKind::encoder, false, {llm}, {{"vision.0", 1}}, 1, 1},
+                        {"audio", ModuleKind::encoder, false, {llm}, {{"audio.0", 1}}, 1, 1},
+                        {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
+  for (std::size_t group = 0; group < 3; ++group)
+    plan.module_groups.push_back({plan.model.modules[group].name, {ModuleId{group}}});
   for (std::size_t p = 0; p < kRanks; ++p) {
     Pipeline& pipeline = plan.pipelines.emplace_back();
     plan.devices.push_back(
@@ -32,7 +40,7 @@ ParallelPlan ranks() {
       const ReplicaId replica{plan.replicas.size()};
       pipeline.replicas.push_back(replica);
       plan.replicas.push_back({ModuleGroupId{group}, PipelineId{p}, {StageId{plan.stages.size()}}});
-      plan.stages.push_back({replica, {}, {DeviceId{p}}});
+      plan.stages.push_back({replica, {{ModuleId{group}, {0, 1}}}, {DeviceId{p}}});
     }
   }
   return plan;
@@ -117,6 +125,53 @@ balancer::SampleGroups whole_samples(const std::vector<double>& weight) {
   return ranks;
 }
 
+/// Per replica of the plan, from the replicas of each encoder.
+std::vector<MicrobatchList> of_all_replicas(std::span<const MicrobatchList> vision,
+                                            std::span<const MicrobatchList> audio,
+                                            std::span<const LlmCut> cuts) {
+  std::vector<MicrobatchList> microbatches;
+  for (std::size_t r = 0; r < kRanks; ++r) {
+    microbatches.push_back(vision[r]);
+    microbatches.push_back(audio[r]);
+    microbatches.push_back(cuts[r].cut.llm);
+  }
+  return microbatches;
+}
+
+/// What rows between ranks add to a step of 50 ms stages. An encoder of 2B parameters makes some
+/// 2,500 rows of 3,584 columns in that time (MLLM-10B of OrchMLLM on an H100).
+void print_boundary(const ParallelPlan& plan, std::span<const PhaseWork> works,
+                    std::span<const LlmCut> cuts, const std::string& size) {
+  constexpr bench::StageSizes kSizes{.stage_ms = 50, .rows = 2500, .columns = 3584};
+  scheduler::DeviceSpeeds speeds;
+  speeds.node = {0.005, 450};  // NVLink, one way.
+  speeds.network = {0.02, 50};
+  const auto spread = [&](std::size_t group) {
+    return spread_within_rooms(plan, ModuleGroupId{group}, cuts, works[group], {.at_once = true})
+        .value();
+  };
+  const auto step = bench::boundary_step(plan, works, of_all_replicas(spread(0), spread(1), cuts),
+                                         kSizes, speeds);
+  if (!step.ok()) throw std::runtime_error(to_string(step.error()));
+  bench::print("boundary: what a step of 50 ms stages takes longer, three-phase, simulated",
+               100 * step.value().overhead(), "%", 1, size);
+}
+
+/// How even each phase is, and how many rows leave their node.
+void print_phases(const ParallelPlan& plan, std::span<const PhaseWork> works,
+                  const std::vector<MicrobatchList>& microbatches, const std::string& size) {
+  for (std::size_t g = 0; g < 3; ++g) {
+    const auto balance = phase_balance(plan, ModuleGroupId{g}, microbatches, works[g]);
+    const std::string& name = plan.module_groups[g].name;
+    bench::print(name + ": largest / mean as drawn", balance.drawn, "x", std::nullopt, size);
+    bench::print(name + ": largest / mean planned", balance.planned, "x", std::nullopt, size);
+    bench::print(name + ": no deal is below", balance.bound, "x", std::nullopt, size);
+    if (g == 2) continue;
+    const auto far = far_rows(plan, ModuleGroupId{g}, microbatches, works[g]);
+    bench::print(name + ": rows between nodes of 8 ranks", far.planned, "of all", far.bound, size);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -176,20 +231,7 @@ int main() {
   for (const auto& [name, value] : ways)
     bench::print(std::string("three phases over even ones: ") + name, value, "x", 1, size);
 
-  std::vector<MicrobatchList> microbatches(plan.replicas.size());
-  for (std::size_t r = 0; r < kRanks; ++r) {
-    microbatches[3 * r] = lists[0][r];
-    microbatches[3 * r + 1] = lists[1][r];
-    microbatches[3 * r + 2] = cuts[r].cut.llm;
-  }
-  for (std::size_t g = 0; g < 3; ++g) {
-    const auto balance = phase_balance(plan, ModuleGroupId{g}, microbatches, *works[g]);
-    const std::string& name = plan.module_groups[g].name;
-    bench::print(name + ": largest / mean as drawn", balance.drawn, "x", std::nullopt, size);
-    bench::print(name + ": largest / mean planned", balance.planned, "x", std::nullopt, size);
-    bench::print(name + ": no deal is below", balance.bound, "x", std::nullopt, size);
-    if (g == 2) continue;
-    const auto far = far_rows(plan, ModuleGroupId{g}, microbatches, *works[g]);
-    bench::print(name + ": rows between nodes of 8 ranks", far.planned, "of all", far.bound, size);
-  }
+  const std::vector<PhaseWork> phases{vision, audio, llm};
+  print_phases(plan, phases, of_all_replicas(lists[0], lists[1], cuts), size);
+  print_boundary(plan, phases, cuts, size);
 }
