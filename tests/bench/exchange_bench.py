@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 """Encoders that share a batch out among all their replicas, live, beside other ways to share it out.
 
-    exchange_bench.py [--folder DIR] [--rounds N] [--steps N] [--schedule NAME] [WAY...]
+    exchange_bench.py [--folder DIR] [--rounds N] [--steps N] [--schedule NAME] [--real-mini] [WAY...]
 
 Four node processes, each with a replica of both encoders and one of the llm, as data-parallel ranks have them. Two cores are
 too few for four devices, so stages are paced: they sleep `FACTOR` times what they compute (`debug.slow_shapes`), and the
 planner has a profile with these times. Mixed data (`data make --uneven`: text alone, large pictures, long clips, interleaved)
-and even data (its samples with one small picture). Ways take turns within a round; of each step the least disturbed round
+and even data (its samples with one small picture). With --real-mini ../shared/data/real-mini as it is, mixed data whose samples
+are several of its own (text alone, pictures, sounds, both in turn), and its samples with one picture. Ways take turns within a round; of each step the least disturbed round
 counts, over the steps behind the first two; beside it what the profile says of the very same steps, and how even the work of
 each phase was: largest over mean of its replicas, predicted and measured.
 
@@ -19,6 +20,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -30,7 +32,9 @@ sys.path[:0] = [str(ROOT / "tests" / "bench")]
 from checkpoint_bench import lines, report  # noqa: E402
 
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build/release/troupe")).resolve()
+REAL_MINI = ROOT.parent / "shared" / "data" / "real-mini"
 FACTOR, NODES, WARM_UP, BATCH = 12, 4, 2, 32
+SAMPLES = 512  # Of a set that is made from others'.
 PACED = "debug.slow_shapes=[%s]" % ",".join(
     f'{{module="{module}",min_rows=1,max_rows=1000000,factor={FACTOR}}}' for module in ("vision", "audio", "llm"))
 JOB = f"""
@@ -90,16 +94,63 @@ def troupe(folder, *words):
     return answer.stdout
 
 
-def prepare(folder):
-    """Both data sets, and a profile whose times are those of paced stages."""
-    (folder / "job.toml").write_text(JOB)
+def one_picture(samples):
+    """Those with one picture and no sound, as often as makes a set."""
+    alike = [sample for sample in samples if isinstance(sample.get("image"), str) and "audio" not in sample]
+    return [dict(sample, id=f"{sample['id']}-{copy}") for copy in range(-(-SAMPLES // len(alike))) for sample in alike]
+
+
+def made_data(folder):
+    """{name: override}"""
     troupe(folder, "data", "make", "mixed", "--uneven")
     troupe(folder, "data", "make", "even")
     samples = json.loads((folder / "even/samples.json").read_text())
-    alike = [sample for sample in samples if "image" in sample and "audio" not in sample]
-    copies = [dict(sample, id=f"{sample['id']}-{copy}") for copy in range(-(-512 // len(alike))) for sample in alike]
-    (folder / "even/alike.json").write_text(json.dumps(copies))
-    data = {name: f'data.sources=[{{json="{name}/{file}.json"}}]' for name, file in (("mixed", "samples"), ("even", "alike"))}
+    (folder / "even/alike.json").write_text(json.dumps(one_picture(samples)))
+    return {name: f'data.sources=[{{json="{name}/{file}.json"}}]' for name, file in (("mixed", "samples"), ("even", "alike"))}
+
+
+def listed(media):
+    return [media] if isinstance(media, str) else list(media or [])
+
+
+def joined(identity, samples):
+    """Turns of all, one behind the other, with their media."""
+    whole = {"id": identity, "conversations": [turn for sample in samples for turn in sample["conversations"]]}
+    for medium in ("image", "audio"):
+        if files := [file for sample in samples for file in listed(sample.get(medium))]:
+            whole[medium] = files
+    return whole
+
+
+def mixed_of(samples):
+    """As many samples of text alone, with many pictures, with many sounds, and with both in turn, made from several of these each."""
+    kinds = {medium: [sample for sample in samples if {"image", "audio"} & set(sample) == {medium}] for medium in ("image", "audio")}
+    texts = [sample for sample in samples if not {"image", "audio"} & set(sample)]
+    draw, made = random.Random(1), []
+    for number in range(SAMPLES // 4):
+        turns = zip(draw.sample(kinds["image"], 3), draw.sample(kinds["audio"], 3), strict=True)
+        made += [joined(f"{kind}-{number}", parts) for kind, parts in (
+            ("text", draw.sample(texts, 2)), ("pictures", draw.sample(kinds["image"], draw.randint(2, 6))),
+            ("sounds", draw.sample(kinds["audio"], draw.randint(1, 4))), ("both", [sample for pair in turns for sample in pair]))]
+    draw.shuffle(made)
+    return made
+
+
+def real_data(folder):
+    """{name: override}"""
+    if not REAL_MINI.is_dir():
+        sys.exit(f"{REAL_MINI} is not there")
+    samples = json.loads((REAL_MINI / "samples.json").read_text())
+    for name, list_ in (("mixed", mixed_of(samples)), ("even", one_picture(samples))):
+        (folder / f"{name}.json").write_text(json.dumps(list_))
+    files = {"real-mini": REAL_MINI / "samples.json", "mixed": folder / "mixed.json", "even": folder / "even.json"}
+    return {name: f'data.sources=[{{json="{file.resolve()}",media="{REAL_MINI}"}}]' for name, file in files.items()}
+
+
+def prepare(folder, sources):
+    """The data sets, and a profile whose times are those of paced stages."""
+    (folder / "job.toml").write_text(JOB)
+    data = sources(folder)
     troupe(folder, "profile", "job.toml", data["mixed"], "train.steps=1", "--budget", "8")
     profile = json.loads(next((folder / "runs/profiles").glob("exchange-bench-*.json")).read_text())
     for kind in profile["kinds"]:
@@ -142,7 +193,7 @@ def tell(name, figures, size):
     for way, found in figures.items():
         if way == "random":
             continue
-        goal = {"mixed": 1.3, "even": 0.98}[name] if way == "per phase" else None
+        goal = {"mixed": 1.3, "even": 0.98}.get(name) if way == "per phase" else None
         report(f"{name}: step at random / {way}", base["live"] / found["live"], "x", size, "higher", goal)
         report(f"{name}: the same, medians of rounds", base["median"] / found["median"], "x", size, "higher")
         report(f"{name}: the same, by the profile", base["profile"] / found["profile"], "x", size, "higher")
@@ -167,6 +218,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--schedule", default="three-phase", metavar="NAME")
+    parser.add_argument("--real-mini", action="store_true")
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"beside `random`; of {'; '.join(list(WAYS)[1:])} (default all)")
     arguments = parser.parse_args()
     if unknown := [way for way in arguments.ways if way not in WAYS]:
@@ -176,8 +228,8 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.folder or pathlib.Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in prepare(folder).items():
-            size = (f"{BATCH} samples in 2 microbatches, {arguments.schedule}, {NODES} nodes paced {FACTOR}x, "
+        for name, data in prepare(folder, real_data if arguments.real_mini else made_data).items():
+            size = (f"{'of real-mini, ' if arguments.real_mini else ''}{BATCH} samples in 2 microbatches, {arguments.schedule}, {NODES} nodes paced {FACTOR}x, "
                     f"{arguments.rounds} x {arguments.steps} steps")
             words = [data, f"scheduler.schedule={arguments.schedule}"]
             tell(name, compare(folder, words, ways, arguments.rounds, arguments.steps), size)
