@@ -44,9 +44,10 @@ CUT = ["cluster.local_nodes=3", 'parallel.pipelines=[{stages=[{node=0,vision="al
 LAYOUTS = {"two-pipelines": [], "three-stages": [THREE_STAGES], "two-devices": TWO_DEVICES, "alone": ALONE, "cut": CUT,
            "standby": one_pipeline(3, 2),  # Node 2 has no stage and keeps everything.
            **{f"replicas-{name}": words for name, words in REPLICAS.items()}}
-# What the model trains: its state has other shards.
 # Phases over all replicas, with samples in pieces.
-EXCHANGED = [word for word in parity_exchange.CASES["exchange-4-4-three-phase-all"] if not word.startswith("train.dtype")]
+EXCHANGED = {name: [word for word in parity_exchange.CASES[name] if not word.startswith("train.dtype")]
+             for name in ("exchange-4-4-three-phase-all", "exchange-5-3-zero-bubble-encoders")}
+# What the model trains: its state has other shards.
 MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
           "projectors": ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"],
           "tied": ["modules.llm.config.tie_word_embeddings=true"]}
@@ -136,7 +137,7 @@ def expect_continued(whole, run, generation=2):
 def the_same_layout_goes_on_to_the_bit(bench):
     for layout, words in {"two-pipelines": ["scheduler.schedule=zero-bubble", "balancer.policy=deferral"],
                           "replicas-2-1-3": ["balancer.policy=dflop", *MODELS["vision-frozen"]],
-                          "standby": MODELS["tied"], "exchange": EXCHANGED}.items():
+                          "standby": MODELS["tied"], **EXCHANGED}.items():
         for dtype in ("fp64", "bf16"):
             words = [*LAYOUTS.get(layout, []), *words, f"train.dtype={dtype}"]
             whole, back = f"whole-{layout}-{dtype}", f"back-{layout}-{dtype}"

@@ -545,7 +545,7 @@ def run_case(bench, name, steps):
         raise Failure("\n".join(faults))
     if name in parity_vocabulary.CASES and (faults := parity_vocabulary.faults_of_logits(pipelined)):
         raise Failure("\n".join(faults))
-    if name in parity_sources.CASES and (faults := parity_sources.faults_of_sources(pipelined)):
+    if name in parity_sources.CASES and (faults := parity_sources.faults_of_sources(pipelined, overrides)):
         raise Failure("\n".join(faults))
     if name in parity_sources.ALL_MOVE and (faults := parity_sources.faults_of_bytes(pipelined, bench.binary, case.job, bench.data)):
         raise Failure("\n".join(faults))

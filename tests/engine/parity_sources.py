@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from parity_exchange import FREEZING, colocated
 from parity_layouts import REPLICAS
 from recorded_runs import read_lines
 
@@ -22,6 +23,8 @@ CASES = {
     "sources": ["train.dtype=fp64"],
     "sources-deferral": ["train.dtype=fp64", "balancer.policy=deferral", "scheduler.schedule=split-1f1b"],
     "sources-exchange": ["train.dtype=fp64", *EXCHANGE],
+    "sources-exchange-3-2": ["train.dtype=fp64", *REPLICAS["3-2"], *EXCHANGE, "scheduler.schedule=zero-bubble"],
+    "sources-exchange-4-2-encoders": ["train.dtype=fp64", *colocated(2), *EXCHANGE, "scheduler.schedule=three-phase", *FREEZING["encoders"]],
     "sources-replicas": ["train.dtype=fp64", *REPLICAS["3-2"], "scheduler.schedule=zero-bubble"],
     "sources-late": ["train.dtype=fp64", "debug.delayed_device_ms=0.4"],
 }
@@ -88,10 +91,12 @@ def faults_of_bytes(run, binary, job, data):
     return [f"{sent} bytes are sent of {patches} patches, {frames} frames and {tokens} tokens: {media} for media, and text"]
 
 
-def faults_of_sources(run):
-    """Who sees a source sends, who does not receives, and all that is sent arrives."""
+def faults_of_sources(run, overrides):
+    """Who sees a source sends, who does not receives, and all that is sent arrives; with an exchange there is one."""
     sent, received = deliveries(run).values()
     faults = []
+    if EXCHANGE[0] in overrides and not any(line["exchanged"] for line in read_lines(run / "metrics.jsonl")):
+        faults.append("no step was exchanged")
     if not {1} < set(sent) <= {*PICTURES, *SOUNDS}:
         faults.append(f"content is sent by nodes {sorted(sent)}")
     if 2 not in received:

@@ -263,7 +263,8 @@ def what_is_left_of_a_replica_works_on(bench):
 
 def phases_stay_exchanged_where_a_node_is_lost(bench):
     """Encoders and llms on the same nodes, on nodes of their own, and pipelines: who is left shares every phase out anew."""
-    for name, node in (("4-4-three-phase-all", 2), ("4-2-split-all", 3), ("3-2-zero-bubble-all", 1), ("pipelines-1f1b-all", 1)):
+    for name, node in (("4-4-three-phase-all", 2), ("4-2-split-all", 3), ("3-2-zero-bubble-all", 1), ("5-3-split-encoders", 1),
+                       ("pipelines-1f1b-all", 1)):
         words = [word for word in parity_exchange.CASES[f"exchange-{name}"] if word != FP64]
         words += [] if "cluster.local_nodes=" in " ".join(words) else pipelines([0], [1], [2])
         job = bench.start(f"exchange-{name}", *words)
@@ -271,7 +272,7 @@ def phases_stay_exchanged_where_a_node_is_lost(bench):
         time.sleep(0.2 * bench.draw.random())
         job.signal(node, signal.SIGKILL)
         job.finish()
-        bench.check(job)
+        bench.check(job, parity_exchange.FREEZING[name.rpartition("-")[2]])
         expect([event["nodes"] for event in job.events()] == [[node]], f"{name}: events: {job.events()}")
         mixed, pieces = mixed_by_generation(job.run)
         expect(min(mixed.values()) > 0, f"{name}: microbatches of several llm replicas: {mixed}")
