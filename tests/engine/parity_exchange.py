@@ -87,9 +87,27 @@ def faults_of_measured(run, group):
     return [] if last < 0.8 * first else [f"the slowest encoder took {first:.2f}x the mean at first, {last:.2f}x in the end"]
 
 
+def first_encoders(plan):
+    """Stages of the first module group."""
+    return {stage for replica in plan["replicas"] if replica["group"] == 0 for stage in replica["stages"]}
+
+
+def faults_of_schedule(run, plan, schedule):
+    """Weight gradients are apart under `zero-bubble` alone; under `three-phase` no forward of an encoder comes behind a backward."""
+    apart = sum(kind == "W" for line in read_lines(run / "iterations.jsonl") for kind, *_ in line["backward"])
+    faults = [] if (apart > 0) == (schedule == "zero-bubble") else [f"{schedule} ran {apart} weight gradients apart"]
+    if schedule == "three-phase":
+        encoders = first_encoders(plan)
+        late = [place for place, kinds in compute_order(run).items() if place[1] in encoders and "backward" in kinds
+                and "forward" in kinds[kinds.index("backward"):]]
+        if late:
+            faults.append(f"three-phase ran a forward behind a backward of an encoder: (step, stage) {late[:3]}")
+    return faults
+
+
 def faults_of_windows(run, plan):
     """Encoders run as many forwards before a backward as a window has microbatches, and go on with the next window behind it."""
-    encoders = {stage for replica in plan["replicas"] if replica["group"] == 0 for stage in replica["stages"]}
+    encoders = first_encoders(plan)
     longest = later = 0
     for (_, stage), kinds in compute_order(run).items():
         if stage not in encoders:
@@ -126,6 +144,8 @@ def faults_of_exchange(run, overrides):
     faults += faults_of_nodes(run, plan)
     if f"scheduler.max_in_flight={WINDOW}" in overrides:
         faults += faults_of_windows(run, plan)
+    else:
+        faults += faults_of_schedule(run, plan, next(word for word in overrides if word.startswith("scheduler.schedule=")).partition("=")[2])
     if "balancer.adaptive_correction=true" in overrides:
         faults += faults_of_measured(run, plan["module_groups"][0]["name"])
     for group in plan["module_groups"]:
