@@ -34,8 +34,6 @@ Finding check_build(const BuildFacts& facts) {
 Finding check_gpu(const GpuFacts& facts) {
   if (facts.gpus.empty()) {
     if (!facts.has_card) return fine("gpu", "none; jobs run on the CPU");
-    if (!facts.has_cuda)
-      return fine("gpu", "one of NVIDIA, which training does not use yet; jobs run on the CPU");
     return warning("gpu", "there is one of NVIDIA, and " + facts.why_none.message,
                    facts.why_none.fix);
   }

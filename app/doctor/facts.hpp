@@ -36,7 +36,6 @@ struct Gpu {
 };
 
 struct GpuFacts {
-  bool has_cuda = false;  ///< Of the build.
   bool has_card = false;  ///< The machine has a display adapter of NVIDIA, or its driver is loaded.
   std::vector<Gpu> gpus;
   Error why_none;                                  ///< Where there are none: what CUDA said.

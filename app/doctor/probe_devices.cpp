@@ -26,7 +26,6 @@ bool has_nvidia_card(const fs::path& root) {
 
 GpuFacts probe_gpus(const fs::path& root) {
   GpuFacts facts;
-  facts.has_cuda = kernels::has_cuda();
   facts.has_card = has_nvidia_card(root);
   const auto gpus = kernels::query_gpus();
   const auto system = gpus.ok() ? kernels::query_gpu_system() : gpus.error();
