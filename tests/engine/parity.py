@@ -674,12 +674,19 @@ def parse(words):
     return arguments
 
 
+def words_of_devices(arguments):
+    """What was said of the devices of pipelined runs; nothing of prompt CPUs."""
+    late = [] if arguments.late is None else ["--late", f"{arguments.late:g}"]
+    return late if arguments.device == "cpu" else ["--device", arguments.device]
+
+
 def main():
     arguments = parse(sys.argv[1:])
     os.environ["OMP_NUM_THREADS"] = "1"
     cases = chosen_cases(arguments)
     check_lists(arguments.binary, [name for name, _ in cases])
-    ledger = parity_matrix.Ledger(arguments.binary, pathlib.Path(arguments.matrix) if arguments.matrix else None)
+    ledger = parity_matrix.Ledger(arguments.binary, pathlib.Path(arguments.matrix) if arguments.matrix else None,
+                                  words_of_devices(arguments))
     root = pathlib.Path(tempfile.mkdtemp(prefix="troupe-parity-"))
     parity_nccl.use_fake(arguments.binary, root)
     begin = time.monotonic()

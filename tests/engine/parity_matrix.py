@@ -42,23 +42,25 @@ def slice_of(commit):
 
 class Ledger:
     """Results of the matrix by case. Kept in a file, a run that was stopped goes on where it was; results of another
-    build count for nothing."""
+    build, or on other devices, count for nothing. `devices`: what parity.py is told of these (`--late 0.4`)."""
 
-    def __init__(self, binary, path=None):
+    def __init__(self, binary, path=None, devices=()):
         self.program = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=60,
                                       check=True).stdout.splitlines()[0]
         self.path, self.lock, self.results = path, threading.Lock(), {}
+        self.devices = " ".join(devices)
         if path and path.is_file():
             for line in path.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
-                if entry["program"] == self.program:
+                if (entry["program"], entry.get("devices")) == (self.program, self.devices):
                     self.results[entry["case"]] = entry
 
     def passed(self, name):
         return self.results.get(name, {}).get("passed", False)
 
     def add(self, name, passed, seconds, why):
-        entry = {"case": name, "passed": passed, "seconds": round(seconds, 1), "why": why, "program": self.program}
+        entry = {"case": name, "passed": passed, "seconds": round(seconds, 1), "why": why, "program": self.program,
+                 "devices": self.devices}
         with self.lock:
             self.results[name] = entry
             if self.path:
@@ -74,7 +76,7 @@ class Ledger:
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "commit": commit_here(),
             "program": self.program,
-            "command": "tests/engine/parity.py BINARY --matrix FILE --record tests/engine/matrix-result.json",
+            "command": " ".join(["tests/engine/parity.py BINARY --matrix FILE", *filter(None, [self.devices]), f"--record {path}"]),
             "checked": f"{steps} steps in fp64 against both references, and the recorded plans",
             "cores": os.cpu_count(),
             "wall_seconds_of_this_run": round(seconds),
