@@ -2,6 +2,8 @@
 
     chaos.py BINARY [CASE...]          prints `N passed, M failed, K skipped` last
     chaos.py --events N --seed S       so many events instead of 15, drawn from another seed than 1 (scripts/test --chaos: 200, by 1, 2 and 3)
+    chaos.py --late MS                 devices complete their work up to so many milliseconds late, so that what is given up is in the middle of
+                                       something (scripts/test --chaos: 0.4 of seed 3); the reference's are prompt
     chaos.py --keep FOLDER             what a failed case wrote stays there
     chaos.py --patience X              all limits of time, the job's own too, are X times as long: where others keep the machine busy
 
@@ -75,6 +77,11 @@ def is_layout(word):
     return not word.startswith("cluster.")
 
 
+def device_words(arguments):
+    """What the disturbed job is told of its devices, and no run that it is compared with."""
+    return [] if arguments.late is None else [f"debug.delayed_device_ms={arguments.late:g}"]
+
+
 def is_short(sample):
     """Of few events, steps are to take less long: a clip is a word of the text, too."""
     return sum(len(turn["value"]) for turn in sample["conversations"]) <= SHORT
@@ -130,8 +137,8 @@ class Bench:
         schedule, policy = self.draw.choice(SCHEDULES), self.draw.choice([policy for policy in POLICIES if policy != "auto"])
         print(f"  {name}, {events} events: {schedule}, {policy}; {layout[0][:120]}", flush=True)
         address = f"{place.address}:{free_port()}"
-        words = [*self.job, *CLUSTER, *filter(is_layout, layout), f"cluster.nodes={count}", f"cluster.listen={address}", "train.steps=1000000",
-                 f"scheduler.schedule={schedule}", f"balancer.policy={policy}",
+        words = [*self.job, *CLUSTER, *device_words(self.arguments), *filter(is_layout, layout), f"cluster.nodes={count}",
+                 f"cluster.listen={address}", "train.steps=1000000", f"scheduler.schedule={schedule}", f"balancer.policy={policy}",
                  *(f"cluster.{what}_timeout_s={self.patience * seconds}" for what, seconds in TIMEOUTS_S.items())]
         left = LeftBehind(self.folder / name)
         job = ChaosJob(self.binary, self.folder / name, words, place, self.patience)
@@ -210,6 +217,7 @@ def read_arguments(words):
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--events", type=int, default=FEW)
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--late", type=float, metavar="MS")
     parser.add_argument("--patience", type=float, default=float(os.environ.get("TROUPE_CHAOS_PATIENCE", 1)))
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--profile", type=pathlib.Path, help="costs that were measured before")

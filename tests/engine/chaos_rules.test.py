@@ -46,6 +46,22 @@ class Seeds(unittest.TestCase):
         self.assertLess(chaos.MANY, 200)
 
 
+class Devices(unittest.TestCase):
+    """Of the disturbed job of chaos.py."""
+
+    def test_are_prompt_unless_it_is_asked_for(self):
+        self.assertEqual(chaos.device_words(chaos.read_arguments(["troupe"])), [])
+        self.assertEqual(chaos.device_words(chaos.read_arguments(["troupe", "--late", "0.4"])), ["debug.delayed_device_ms=0.4"])
+
+    def test_complete_late_by_one_of_the_seeds_of_two_hundred_events(self):
+        text = (ROOT / "tests" / "engine" / "CMakeLists.txt").read_text(encoding="utf-8")
+        self.assertRegex(text, r"seed EQUAL 3\)\n *set\(late --late 0\.4\)")
+        self.assertIn("--events 200 --seed ${seed} ${late}", text)
+
+    def test_of_the_runs_that_it_is_compared_with_are_prompt(self):
+        self.assertFalse(any("delayed" in word for word in [*chaos.TRAINS, *chaos.CLUSTER]))
+
+
 class Effects(unittest.TestCase):
     """recovery.took_effect."""
 
