@@ -150,6 +150,18 @@ class Rows(unittest.TestCase):
         # Two layers of 128 x 32 x (2 x 4 + 2 x 2) and 3 x 128 x 256, a head of 128 x 512;
         # 64.5 pairs a token, 12 flops per layer and channel.
         self.assertEqual(llama_job.flops_per_token("small"), 6 * (2 * (49152 + 98304) + 65536) + 12 * 2 * 128 * 64.5)
+        # Two norms of 128 in each of the two layers, and one behind them.
+        self.assertEqual(llama_job.parameters("small"), 2 * (49152 + 98304 + 256) + 65536 + 128)
+        self.assertEqual(llama_job.parameters("1b"), 1235814400)
+
+    def test_goals_of_a_step_are_held_against_the_gpu_it_ran_on(self):
+        # 1e9 parameters of 38 bytes in 20 ms are 1.9 TB/s: 0.567 of an H100's, 0.396 of an H200's.
+        row = {"compute_ms_median": 76.0, "update_ms_median": 20.0, "step_ms": 100.0, "parameters": 1e9}
+        self.assertAlmostEqual(summary.busy(row), 0.96)
+        self.assertIsNone(summary.busy({"step_ms": 100.0}))
+        self.assertAlmostEqual(summary.bandwidth(row, "NVIDIA H100 80GB HBM3"), 1.9 / 3.35)
+        self.assertAlmostEqual(summary.bandwidth(row, "NVIDIA H200"), 1.9 / 4.8)
+        self.assertIsNone(summary.bandwidth(row, "NVIDIA H100 PCIe"))
 
     def test_a_clock_is_that_of_a_busy_gpu(self):
         told = machine.summary_of("10, 345, 2619, 70.1, 30\n900, 1980, 2619, 600.0, 50\n900, 1755, 2619, 690.0, 60\n900, 19")
@@ -162,13 +174,18 @@ class Rows(unittest.TestCase):
             {"step": "attention-peers-4096", "of": {"gpu": "g"}, "code": 0, "rows": [
                 {**size, "peer": "flex", "forward_ms": 1.2, "backward_ms": 3.0}, {**size, "peer": "matrix", "error": "none"}]},
             {"step": "attention-troupe", "of": {"gpu": "g"}, "code": 0, "rows": [{**size, "forward_ms": 1.0, "backward_ms": 2.0}]},
-            {"step": "llama-1b-troupe", "of": {"gpu": "g"}, "code": 0, "rows": [{**speed, "system": "troupe", "tokens_per_s": 66000}]},
-            {"step": "peer", "of": {"gpu": "g"}, "code": 0, "rows": [{**speed, "system": "transformers", "tokens_per_s": 60000}]},
+            {"step": "llama-1b-troupe", "of": {"gpu": "g"}, "code": 0, "watched": {"memory_mib_max": 400},
+             "rows": [{**speed, "system": "troupe", "tokens_per_s": 66000, "compute_ms_median": 0.9, "update_ms_median": 0.08}]},
+            {"step": "peer", "of": {"gpu": "g"}, "code": 0, "watched": {"memory_mib_max": 500},
+             "rows": [{**speed, "system": "transformers", "tokens_per_s": 60000}]},
             {"step": "peer", "of": {"gpu": "other"}, "code": 0, "rows": [{**speed, "system": "transformers", "tokens_per_s": 9e9}]}]}
         text = summary.text(told)
         self.assertIn("1.000 + 2.000 | 1.200 + 3.000 | - | - | 1.20 | 1.50 | 1.40 | 1.1 x FlexAttention | reached |", text)
         self.assertIn("transformers | 1.10 | **missed** |", text)
         self.assertIn("| MFU of 45 % | 46.7 % | reached |", text)
+        self.assertIn("| no more memory than these | 0.80 of theirs | reached |", text)
+        self.assertIn("| at actions 97 % of a step | 98.0 % | reached |", text)
+        self.assertIn("| AdamW and the norm at 80 % of memory bandwidth | - | - |", text)
         self.assertIn("matrix embedded 4096 none", text)
 
 

@@ -20,6 +20,28 @@ PEAK_TFLOPS = 989.0  # bf16, dense, of an H100 SXM.
 WORDS = ("the model stage actor plan layer token batch sends waits for a row of data and then trains").split()
 
 
+# Of a parameter, by AdamW and by the norm of gradients before it: the norm reads 4 bytes of the gradient; AdamW reads master, two moments and
+# gradient, and writes master, moments, zeros over the gradient and the parameter in bf16.
+UPDATE_BYTES = 4 + 16 + 18
+# TB/s of a GPU's memory, by its datasheet; by what nvidia-smi calls it.
+MEMORY_TB_PER_S = {"H100 80GB HBM3": 3.35, "H200": 4.8}
+
+
+def parameters(size):
+    """Of the model: head and embedding are one matrix."""
+    sizes = SIZES[size]
+    hidden = sizes["hidden_size"]
+    head = hidden // sizes["num_attention_heads"]
+    attention = hidden * head * (2 * sizes["num_attention_heads"] + 2 * sizes["num_key_value_heads"])
+    layer = attention + 3 * hidden * sizes["intermediate_size"] + 2 * hidden
+    return sizes["num_hidden_layers"] * layer + sizes["vocab_size"] * hidden + hidden
+
+
+def memory_tb_per_s(gpu):
+    """Of the GPU that nvidia-smi calls so; None: it stands in no table here."""
+    return next((speed for name, speed in MEMORY_TB_PER_S.items() if name in gpu), None)
+
+
 def flops_per_token(size):
     """Forward and backward, as training usually counts: matrices, and pairs that see each other; look-ups and norms are left out."""
     sizes, tokens = SIZES[size], TOKENS[size]

@@ -72,7 +72,7 @@ def main():
     if result is None:
         emit({**row, "error": f"{len(steps_of(options.folder / 'run'))} steps, of {options.steps}, in {seconds} s"})
         sys.exit(1)
-    emit({**row, **result, "flops_per_token": llama_job.flops_per_token(options.size)})
+    emit({**row, **result, "flops_per_token": llama_job.flops_per_token(options.size), "parameters": llama_job.parameters(options.size)})
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Tables of gpu-bench's file: each of ours beside its peer, the goal, and whether it is reached."""
 
-from llama_job import PEAK_TFLOPS
+from llama_job import PEAK_TFLOPS, UPDATE_BYTES, memory_tb_per_s
 from results import latest_rows
 
-FLEX_GOAL, TOKENS_GOAL, MFU_GOAL = 1.1, 1.2, 0.45
+FLEX_GOAL, TOKENS_GOAL, MFU_GOAL, BUSY_GOAL, BANDWIDTH_GOAL = 1.1, 1.2, 0.45, 0.97, 0.8
 IMAGE_MASKS = ("embedded", "packed")
 
 
@@ -75,7 +75,26 @@ def mfu(row):
     return row["tokens_per_s"] * row["flops_per_token"] / (1e12 * PEAK_TFLOPS)
 
 
-def training_table(rows):
+def busy(row):
+    """Share of a step in which the device is at an action: gaps inside of one do not show."""
+    return (row["compute_ms_median"] + row["update_ms_median"]) / row["step_ms"] if "compute_ms_median" in row else None
+
+
+def bandwidth(row, gpu):
+    """Share of the memory's bandwidth that updates take; None: it is not known."""
+    peak = memory_tb_per_s(gpu)
+    if peak is None or "parameters" not in row or not row.get("update_ms_median"):
+        return None
+    return 1e-9 * UPDATE_BYTES * row["parameters"] / row["update_ms_median"] / peak
+
+
+def memory_left(ours, peer):
+    """The peer's memory over ours."""
+    used = [row["watched"].get("memory_mib_max") if row else None for row in (ours, peer)]
+    return used[1] / used[0] if all(used) else None
+
+
+def training_table(rows, gpu):
     measured = [row for row in rows if "tokens_per_s" in row]
     ours = next((row for row in reversed(measured) if row["system"] == "troupe"), None)
     peers = [row for row in measured if row["system"] != "troupe"]
@@ -88,16 +107,20 @@ def training_table(rows):
         return "No training has been measured."
     head = ["llama-1b", "tokens/s: median, least, most", "step, ms", f"MFU of {PEAK_TFLOPS:.0f} TFLOP/s", "GPU memory at most, MiB",
             "SM clock, MHz"]
-    return table(head, lines) + "\n\n" + training_goals(ours, peers)
+    return table(head, lines) + "\n\n" + training_goals(ours, peers, gpu)
 
 
-def training_goals(ours, peers):
-    best = max((row["tokens_per_s"] for row in peers), default=None)
-    ratio = ours["tokens_per_s"] / best if ours and best else None
-    reached = mfu(ours) if ours else None
+def training_goals(ours, peers, gpu):
+    best = max(peers, key=lambda row: row["tokens_per_s"], default=None)
+    ratio = ours["tokens_per_s"] / best["tokens_per_s"] if ours and best else None
+    left = memory_left(ours, best)
+    shares = [(f"MFU of {100 * MFU_GOAL:.0f} %", mfu(ours) if ours else None, MFU_GOAL),
+              (f"at actions {100 * BUSY_GOAL:.0f} % of a step", busy(ours) if ours else None, BUSY_GOAL),
+              (f"AdamW and the norm at {100 * BANDWIDTH_GOAL:.0f} % of memory bandwidth", bandwidth(ours, gpu) if ours else None, BANDWIDTH_GOAL)]
     return table(["goal", "measured", ""],
                  [[f"{TOKENS_GOAL} x the tokens/s of the fastest transformers", shown(ratio), verdict(ratio, TOKENS_GOAL)],
-                  [f"MFU of {100 * MFU_GOAL:.0f} %", "-" if reached is None else f"{100 * reached:.1f} %", verdict(reached, MFU_GOAL)]])
+                  ["no more memory than these", "-" if left is None else f"{1 / left:.2f} of theirs", verdict(left, 1)],
+                  *([goal, "-" if share is None else f"{100 * share:.1f} %", verdict(share, least)] for goal, share, least in shares)])
 
 
 def open_table(told):
@@ -116,4 +139,4 @@ def open_table(told):
 def text(told):
     rows, machine = latest_rows(told), told["machine"]
     where = f"{machine.get('gpu')}, driver {machine.get('driver', 'none')}, torch {machine.get('torch', 'none')}"
-    return "\n\n".join(part for part in (where, attention_table(rows), training_table(rows), open_table(told)) if part)
+    return "\n\n".join(part for part in (where, attention_table(rows), training_table(rows, str(machine.get("gpu"))), open_table(told)) if part)
