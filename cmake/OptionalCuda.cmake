@@ -1,5 +1,6 @@
 # The CUDA toolkit is optional. Found: TROUPE_CUDA is on and .cu files are compiled and linked, with
-# or without a GPU on this machine. Absent: each part has a stub file instead.
+# or without a GPU or a driver on this machine. Absent: each part has a stub file instead, unless the
+# build needs CUDA (preset `cuda`).
 #
 # Included by the root file, because a language must be known to every folder that links its code.
 
@@ -16,6 +17,7 @@ if(NOT CMAKE_CUDA_ARCHITECTURES)
 endif()
 set(TROUPE_CUDA OFF)
 option(TROUPE_WITHOUT_CUDA "Build the stubs even where a CUDA toolkit is found" OFF)
+option(TROUPE_NEEDS_CUDA "Configure nothing where no CUDA toolkit is found" OFF)
 if(NOT TROUPE_WITHOUT_CUDA)
   check_language(CUDA)
 endif()
@@ -27,5 +29,9 @@ if(CMAKE_CUDA_COMPILER AND NOT TROUPE_WITHOUT_CUDA)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
+endif()
+if(TROUPE_NEEDS_CUDA AND NOT TROUPE_CUDA)
+  message(FATAL_ERROR "this build needs a CUDA toolkit, and none is found: install one, with nvcc in the PATH or its "
+    "folder in CUDA_HOME; or build the preset 'release', whose GPU parts are stubs then")
 endif()
 message(STATUS "CUDA parts: ${TROUPE_CUDA}")
