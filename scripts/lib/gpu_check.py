@@ -18,14 +18,15 @@ PARITY = ["fp64", "fp32", "bf16", "modality-fp64", "modality-deferral-split", "t
 
 def steps(binary, device, run):
     """Name and command of each step; the first ones are quick."""
-    python, words = sys.executable, device_words(binary, device)
+    python, words, tests = sys.executable, device_words(binary, device), pathlib.Path(binary).parent
     demo = ["train", "configs/demo.toml", f'data.sources=[{{json="{run}/data/samples.json"}}]', f"job.run_dir={run}/demo", *words]
     halves = [[binary, *demo, "--fresh", "train.steps=20", "checkpoint.every_steps=10"],
               [binary, "train", "--resume", f"{run}/demo", "train.steps=40"]]
     profile = ["profile", "configs/demo.toml", demo[2], f"job.run_dir={run}/demo", "--force", "-v", *words]
     return {
         "doctor": [binary, "doctor", "--json"],
-        "kernels": [f"{pathlib.Path(binary).parent}/test_kernels", "[gpu]"],
+        "kernels": [f"{tests}/test_kernels", "[gpu]"],
+        "nccl": [f"{tests}/test_engine", "[gpu]"],
         "data": [binary, "data", "make", f"{run}/data"],
         "profile": [binary, *profile],
         "demo": [binary, *demo, "--fresh"],

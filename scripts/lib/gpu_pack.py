@@ -20,6 +20,7 @@ THERE = ("libc.so", "libm.so", "libdl.so", "librt.so", "libpthread.so", "libutil
 PROGRAMS = {
     "troupe": ["troupe"],
     "test_kernels": ["tests/test_kernels"],
+    "test_engine": ["tests/test_engine"],
     "gpu_attention_bench": ["bench/gpu_attention_bench", "tests/bench/gpu_attention_bench", "tests/gpu_attention_bench"],
 }
 

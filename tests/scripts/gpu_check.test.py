@@ -12,6 +12,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "lib"))
 import gpu_check
+import gpu_pack
 
 
 class GpuCheck(unittest.TestCase):
@@ -62,6 +63,8 @@ class GpuCheck(unittest.TestCase):
     def test_the_real_steps_have_names_and_commands(self):
         made = self.steps("troupe", "cuda", "run")
         self.assertIn("parity-bf16", made)
+        self.assertEqual([made[name][1] for name in ("kernels", "nccl")], ["[gpu]"] * 2)
+        self.assertTrue(all(pathlib.Path(made[name][0]).name in gpu_pack.PROGRAMS for name in ("kernels", "nccl")))
         self.assertTrue(all("cluster.device=cuda" in " ".join(map(str, made[name])) for name in ("profile", "demo", "resume")))
 
 
