@@ -22,6 +22,7 @@ PROGRAMS = {
     "test_kernels": ["tests/test_kernels"],
     "test_engine": ["tests/test_engine"],
     "gpu_attention_bench": ["bench/gpu_attention_bench", "tests/bench/gpu_attention_bench", "tests/gpu_attention_bench"],
+    "gpu_memory_bench": ["bench/gpu_memory_bench"],
 }
 
 

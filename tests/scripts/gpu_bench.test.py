@@ -154,6 +154,18 @@ class Rows(unittest.TestCase):
         self.assertEqual(llama_job.parameters("small"), 2 * (49152 + 98304 + 256) + 65536 + 128)
         self.assertEqual(llama_job.parameters("1b"), 1235814400)
 
+    def test_kernels_are_held_against_the_memory(self):
+        row = {"measure": "memory", "kernel": "AdamW", "bytes": 34 * 2**27, "ms": 1.6}  # 4.56 GB in 1.6 ms.
+        self.assertIn("| AdamW | 1.600 | 2.85 | 85.1 % | reached |", summary.memory_table([row], "NVIDIA H100 80GB HBM3"))
+        self.assertIn("| AdamW | 1.600 | 2.85 | 59.4 % | **missed** |", summary.memory_table([row], "NVIDIA H200"))
+        self.assertIn("| AdamW | 1.600 | 2.85 | - | - |", summary.memory_table([row], "another"))
+        self.assertNotIn("|", summary.memory_table([{"mask": "causal"}], "NVIDIA H200"))
+
+    def test_a_program_that_is_not_packed_is_named_with_its_target(self):
+        known = steps(pathlib.Path("pack"), "cuda", False, 100)
+        self.assertIn("scripts/build release bench_gpu_memory)", known["memory-troupe"].skipped)
+        self.assertEqual(known["attention-troupe"].command[1:], ["131072"])
+
     def test_goals_of_a_step_are_held_against_the_gpu_it_ran_on(self):
         # 1e9 parameters of 38 bytes in 20 ms are 1.9 TB/s: 0.567 of an H100's, 0.396 of an H200's.
         row = {"compute_ms_median": 76.0, "update_ms_median": 20.0, "step_ms": 100.0, "parameters": 1e9}

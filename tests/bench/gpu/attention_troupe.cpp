@@ -4,17 +4,10 @@
 //
 // Masks and sizes are those of tests/bench/gpu/attention_peers.py, which measures others on them.
 
-#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -22,9 +15,9 @@
 #include <vector>
 
 #include "kernels/bitfield_attention.hpp"
-#include "kernels/gpu_query.hpp"
 #include "kernels/packed_attention.hpp"
 #include "tests/bench/attention_masks.hpp"
+#include "tests/bench/gpu/device_clock.hpp"
 
 using namespace troupe;
 using namespace troupe::kernels;
@@ -32,27 +25,6 @@ using namespace troupe::kernels;
 namespace {
 
 constexpr std::int64_t kHeads = 32, kKvHeads = 8;
-
-// Between events on the stream, which has other work until all is launched: launches are not
-// measured.
-template <class Function>
-double ms(Function function) {
-  const auto stream = c10::impl::VirtualGuardImpl(at::kCUDA).getStream(at::Device(at::kCUDA, 0));
-  c10::Event begin(at::kCUDA, c10::EventFlag::BACKEND_DEFAULT),
-      end(at::kCUDA, c10::EventFlag::BACKEND_DEFAULT);
-  static const auto filling = at::randn({4096, 4096}, at::TensorOptions(at::kCUDA));
-  for (int i = 0; i < 2; ++i) at::mm(filling, filling);  // About 5 ms.
-  begin.record(stream);
-  function();
-  end.record(stream);
-  end.synchronize();
-  return begin.elapsedTime(end);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 template <class Attention>
 void measure(const std::string& name, TokenCount tokens, std::int64_t dim, int repeats,
@@ -67,8 +39,8 @@ void measure(const std::string& name, TokenCount tokens, std::int64_t dim, int r
   for (int round = 0; round < repeats + 2; ++round) {
     at::Tensor out;
     for (auto* tensor : {&query, &key, &value}) tensor->mutable_grad() = at::Tensor{};
-    const auto there = ms([&] { out = attention(query, key, value); });
-    const auto back = ms([&] { out.backward(d_out); });
+    const auto there = bench::device_ms([&] { out = attention(query, key, value); });
+    const auto back = bench::device_ms([&] { out.backward(d_out); });
     if (round < 2) continue;
     forward.push_back(there);
     backward.push_back(back);
@@ -77,7 +49,7 @@ void measure(const std::string& name, TokenCount tokens, std::int64_t dim, int r
       R"({"mask": "%s", "tokens": %ld, "heads": %ld, "kv_heads": %ld, "dim": %ld, "dtype": "bf16", )"
       R"("forward_ms": %.4f, "backward_ms": %.4f})"
       "\n",
-      name.c_str(), tokens, kHeads, kKvHeads, dim, median(forward), median(backward));
+      name.c_str(), tokens, kHeads, kKvHeads, dim, bench::median(forward), bench::median(backward));
   std::fflush(stdout);
 }
 
@@ -98,18 +70,9 @@ void measure_all(TokenCount tokens, std::int64_t dim, int repeats) {
 }  // namespace
 
 int main(int count, char** words) {
-  at::globalContext().setDeterministicAlgorithms(true, false);  // As the engine trains.
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
   const TokenCount most = count > 1 ? std::atol(words[1]) : 65536;
   const int repeats = count > 2 ? std::atoi(words[2]) : 5;
-  if (const auto gpus = query_gpus(); !gpus) {
-    std::fprintf(stderr, "%s\n", gpus.error().message.c_str());
-    return 1;
-  }
-  if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-    std::fprintf(stderr, "%s\n", dlerror());
-    return 1;
-  }
+  if (!bench::use_gpu()) return 1;
   for (const TokenCount tokens : {4096, 16384, 65536, 131072})
     if (tokens <= most) measure_all(tokens, 128, repeats);
   if (most >= 16384) measure_all(16384, 64, repeats);

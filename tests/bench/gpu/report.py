@@ -5,7 +5,7 @@ import os
 import statistics
 
 # What makes two rows the same measurement.
-KEYS = ("measure", "system", "peer", "mask", "tokens", "heads", "kv_heads", "dim", "dtype")
+KEYS = ("measure", "system", "peer", "kernel", "mask", "tokens", "heads", "kv_heads", "dim", "dtype")
 
 
 def key_of(row):

@@ -28,16 +28,21 @@ def version(package):
         return "none"
 
 
+def bench_step(folder, name, *words):
+    """A program of ours that measures a GPU, where the pack has it."""
+    missing = "" if (folder / name).is_file() else f"the pack has no {name} (scripts/build release bench_{name.removesuffix('_bench')})"
+    return Step([str(folder / name), *words], ours=True, skipped=missing)
+
+
 def attention_steps(folder, device, small):
     heads = ["--heads", "4", "--kv-heads", "2"] if small else []
-    bench = folder / "gpu_attention_bench"
+    sizes = ATTENTION_SIZES["small" if small else "full"]
     steps = {}
-    for tokens, dim in ATTENTION_SIZES["small" if small else "full"]:
+    for tokens, dim in sizes:
         name = f"attention-peers-{tokens}" + ("" if dim == 128 else f"-head-{dim}")
         size = ["--tokens", str(tokens), "--dim", str(dim), *heads]
         steps[name] = Step([sys.executable, f"{HERE}/attention_peers.py", *size, "--device", device])
-    missing = "" if bench.is_file() else "the pack has no gpu_attention_bench"
-    steps["attention-troupe"] = Step([str(bench)], ours=True, skipped=missing)
+    steps["attention-troupe"] = bench_step(folder, "gpu_attention_bench", str(max(tokens for tokens, _ in sizes)))
     return steps
 
 
@@ -48,6 +53,7 @@ def steps(folder, device, small, limit_s):
     ours = [sys.executable, f"{HERE}/llama_troupe.py", str(folder / "troupe"), str(folder / "llama"), *size, "--limit", str(0.93 * limit_s)]
     return {
         **attention_steps(folder, device, small),
+        "memory-troupe": bench_step(folder, "gpu_memory_bench"),
         "llama-1b-troupe": Step(ours, ours=True),
         "llama-1b-transformers-masters-layers": Step([*peer, "--variant", "masters", "--compile", "layers"]),
         "llama-1b-transformers-masters": Step([*peer, "--variant", "masters"]),

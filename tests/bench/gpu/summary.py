@@ -71,6 +71,19 @@ def attention_table(rows):
     return table(head, lines) if lines else "No attention has been measured."
 
 
+def memory_table(rows, gpu):
+    """Kernels that memory bounds: the bytes that they have to move, over the time that they take."""
+    peak, lines = memory_tb_per_s(gpu), []
+    for row in rows:
+        if row.get("measure") == "memory":
+            speed = 1e-9 * row["bytes"] / row["ms"]
+            share = speed / peak if peak else None
+            percent = "-" if share is None else f"{100 * share:.1f} %"
+            lines.append([row["kernel"], f"{row['ms']:.3f}", f"{speed:.2f}", percent, verdict(share, BANDWIDTH_GOAL)])
+    head = ["kernel", "ms", "TB/s", "of the memory's bandwidth", f"goal {100 * BANDWIDTH_GOAL:.0f} %"]
+    return table(head, lines) if lines else "No kernel that memory bounds has been measured."
+
+
 def mfu(row):
     return row["tokens_per_s"] * row["flops_per_token"] / (1e12 * PEAK_TFLOPS)
 
@@ -139,4 +152,6 @@ def open_table(told):
 def text(told):
     rows, machine = latest_rows(told), told["machine"]
     where = f"{machine.get('gpu')}, driver {machine.get('driver', 'none')}, torch {machine.get('torch', 'none')}"
-    return "\n\n".join(part for part in (where, attention_table(rows), training_table(rows, str(machine.get("gpu"))), open_table(told)) if part)
+    gpu = str(machine.get("gpu"))
+    parts = (where, attention_table(rows), memory_table(rows, gpu), training_table(rows, gpu), open_table(told))
+    return "\n\n".join(part for part in parts if part)
