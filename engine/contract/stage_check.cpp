@@ -207,12 +207,18 @@ class Check {
 
   void abandon(const StageOutcome& first) {
     begin("abandon");
-    if (const auto dropped = round(*stage_, {.is_forward_only = true})) {
-      nothing_left(*dropped, "behind `abandon`", "`abandon` and `activations`");
-      if (const auto again = round(*stage_, {}))
-        same(first, *again, "a round behind one that was given up", "what `abandon` leaves");
-    }
+    given_up({.is_forward_only = true}, first);
+    given_up({.is_split = true, .is_given_up = true}, first);
     kept();
+  }
+
+  /// A round that ends by `abandon`, and one behind it.
+  void given_up(const RoundOptions& how, const StageOutcome& first) {
+    const auto dropped = round(*stage_, how);
+    if (!dropped) return;
+    nothing_left(*dropped, "behind `abandon`", "`abandon` and `activations`");
+    if (const auto again = round(*stage_, {}))
+      same(first, *again, "a round behind one that was given up", "what `abandon` leaves");
   }
 
   void offload(const StageOutcome& first) {

@@ -44,6 +44,7 @@ class Round {
       for (const PartKey& part : order) {
         if (!traffic_.backward.contains(part)) continue;
         if (auto done = backward(part); !done.ok()) return done.error();
+        if (options_.is_given_up) return finish();
       }
       for (const PartKey& part : owed_)
         if (auto done = call("backward_weight", part, [&] { return stage_.backward_weight(part); });
@@ -193,8 +194,9 @@ class Round {
 
   Result<StageOutcome> finish() {
     if (auto told = take_losses(); !told.ok()) return told.error();
-    auto ended = options_.is_forward_only ? run_call("abandon", {}, [&] { stage_.abandon(); })
-                                          : run_call("state", {}, [&] { take_groups(); });
+    auto ended = options_.is_forward_only || options_.is_given_up
+                     ? run_call("abandon", {}, [&] { stage_.abandon(); })
+                     : run_call("state", {}, [&] { take_groups(); });
     if (!ended.ok()) return ended.error();
     const auto left = activations({});
     if (!left.ok()) return left.error();

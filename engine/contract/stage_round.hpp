@@ -44,6 +44,9 @@ struct RoundOptions {
   bool is_split = false;         ///< Input gradients first, weight gradients at the end.
   bool is_last_first = false;    ///< Backwards from the last part on.
   bool is_forward_only = false;  ///< Ends without a backward, by `abandon`: no gradients.
+  /// Ends behind the first backward, by `abandon`, with other parts in flight; where it is split,
+  /// with weight gradients owed.
+  bool is_given_up = false;
   /// What a part keeps is in host memory between its forward and its backward. REQUIRES: actions of
   /// the iteration say so, and it is not split.
   bool is_offloaded = false;

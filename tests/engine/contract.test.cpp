@@ -272,6 +272,7 @@ TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("") == "");
   CHECK(broken_by_stage("by microbatch") == "parts");
   CHECK(broken_by_stage("doubles") == "built-in");
+  CHECK(broken_by_stage("owes") == "abandon");
 }
 
 TEST_CASE("what a stage throws in any call is told with its promise", "[engine][errors]") {

@@ -57,6 +57,7 @@ class FaultyStage final : public StageFilter {
   }
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     forwards_.clear();
+    was_owed_ = std::exchange(owed_, 0) > 0;
     return StageFilter::begin(plan, samples);
   }
   Status forward(PartKey part) override {
@@ -64,10 +65,19 @@ class FaultyStage final : public StageFilter {
     ++forwards_[last_];
     return StageFilter::forward(part);
   }
+  Status backward_input(PartKey part) override {
+    ++owed_;
+    return StageFilter::backward_input(part);
+  }
+  Status backward_weight(PartKey part) override {
+    --owed_;
+    return StageFilter::backward_weight(part);
+  }
   Result<at::Tensor> rows_for(MessageId message) override {
     auto rows = StageFilter::rows_for(message);
     if (!rows.ok()) return rows;
     if (fault_ == "doubles") return rows.value().mul(2);
+    if (fault_ == "owes" && was_owed_) return rows.value().mul(1.001);
     if (fault_ == "by microbatch" && forwards_[last_] > 1) return rows.value().mul(1.001);
     return rows;
   }
@@ -86,6 +96,8 @@ class FaultyStage final : public StageFilter {
   const std::string fault_;
   MicrobatchId last_;
   std::map<MicrobatchId, int> forwards_;  ///< Of this iteration.
+  int owed_ = 0;                          ///< Parts whose weight gradients are to come.
+  bool was_owed_ = false;                 ///< When this iteration began.
 };
 
 /// Adds the kind `around-faulty`, once.
