@@ -5,10 +5,12 @@ comes back like a built-in one, and what is said of libraries that are none.
     plugins.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
 """
 
+import collections
 import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 from parity_layouts import by_replicas  # noqa: E402
 from tests.support.drawn_cases import half_here  # noqa: E402
-from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far, sample_of  # noqa: E402
 from tests.support.run_cases import expect, run_cases  # noqa: E402
 from whole_jobs import children  # noqa: E402
 
@@ -38,6 +40,14 @@ def rebuilt(program):
     with open(other, "ab") as file:
         file.write(b"another build")
     return other
+
+
+def defers(line, groups):
+    """Whether a step has samples of one microbatch of an encoder in several of the llm. `groups`: names by replica."""
+    of_llm = {sample_of(line, unit): (replica, place) for replica, made in enumerate(line["replicas"]) if groups[replica] == "llm"
+              for place, microbatch in enumerate(made) for part in microbatch for unit in part}
+    return any(len({of_llm[sample_of(line, unit)] for part in microbatch for unit in part}) > 1
+               for replica, made in enumerate(line["replicas"]) if "vision" in groups[replica] for microbatch in made)
 
 
 def ran(command, **options):
@@ -152,6 +162,16 @@ class Bench:
         self.equal(self.reference(), name)
         kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
         expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
+        self.ran_on_replicas(run, "balancer.policy=deferral" in words)
+
+    def ran_on_replicas(self, run, deferred):
+        """Equal parameters show neither: as many replicas of each group as asked for, and that samples were `deferred`."""
+        plan = json.loads((run / "plan.json").read_text())
+        groups = [plan["module_groups"][replica["group"]]["name"] for replica in plan["replicas"]]
+        counts = [collections.Counter(of) for of in (groups, re.findall(r"modules=\[(.*?)\]", self.replicas[0]))]
+        expect(sorted(counts[0].values()) == sorted(counts[1].values()), f"replicas: {counts[0]}")
+        lines = [line for line in read_lines(run / "iterations.jsonl") if len(line["replicas"]) == len(groups)]
+        expect(lines and (not deferred or any(defers(line, groups) for line in lines)), f"nothing is deferred in {len(lines)} steps")
 
     def keeps_its_promises(self):
         """`troupe check` of the example's job: each stage is tried to the last promise, and breaks none."""
@@ -268,6 +288,10 @@ def the_example_trains_over_two_stages_like_its_reference(bench):
 
 def it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
     bench.survives("replicas", *bench.deferral)
+
+
+def its_layers_keep_what_stages_promise(bench):
+    bench.keeps_its_promises()
 
 
 def planners_know_it(bench):
@@ -415,7 +439,7 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
 
 
 CASES = [the_example_trains_over_two_stages_like_its_reference,
-         it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, planners_know_it,
+         it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, its_layers_keep_what_stages_promise, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_family_that_throws_is_told_by_its_name,
