@@ -1,6 +1,6 @@
 // The files of examples that `troupe new` begins from: a family's (examples/resampler), a policy's
 // (examples/snake), a schedule's (examples/windows), a data format's (examples/captions), an
-// observer's (examples/statistics).
+// observer's (examples/statistics), a stage's (examples/sentry), a program's (examples/weaver).
 
 #pragma once
 

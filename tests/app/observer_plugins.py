@@ -93,6 +93,11 @@ class ObserverBench(Bench):
                            shallow=False), f"{name}: an observer changed what was trained")
 
 
+def the_example_trains_over_two_stages_like_its_reference(bench):
+    ran(bench.job("stages"))
+    bench.equal(bench.reference(), "stages")
+
+
 def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(bench):
     bench.survives("statistics", "balancer.policy=deferral")
     lines = [line for file in (bench.folder / "statistics" / "observers" / "statistics").iterdir() for line in read_lines(file)]
@@ -209,7 +214,8 @@ def a_new_observer_passes_its_own_test_under_its_own_name(bench):
     expect('"module":"vision","kind":"rows"' in said, said[-800:])
 
 
-CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_it_sees_is_what_is_computed_in_any_layout,
+CASES = [the_example_trains_over_two_stages_like_its_reference,
+         the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_it_sees_is_what_is_computed_in_any_layout,
          an_observer_changes_no_bit, a_faulty_observer_ends_alone, one_that_hangs_misses_parts_and_holds_nothing_up,
          one_that_crashes_takes_its_node_along, a_job_is_told_of_its_mistakes, a_node_without_the_plugin_trains_and_says_so,
          a_new_observer_passes_its_own_test_under_its_own_name]

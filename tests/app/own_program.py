@@ -4,7 +4,7 @@ example linked in; trained, killed and started again like `troupe` itself.
 
     own_program.py BINARY [CASE...]      BINARY lies in the build folder that is installed from
 
-Of the examples that are plug-ins each commit draws two (tests/support/drawn_cases.py); `scripts/test --thorough` runs all.
+Of the examples that are plug-ins each commit draws one (tests/support/drawn_cases.py); `scripts/test --thorough` runs all.
 """
 
 import shutil
