@@ -116,7 +116,8 @@ def it_is_planned_measured_and_simulated(bench):
     expect("teacher" in plan, plan[-800:])
     ran(bench.job("automatic", "parallel.mode=auto", "parallel.pipelines=[]"))
     bench.equal(bench.reference(), "automatic")
-    ran([bench.binary, "check", *bench.words()])
+    stages = json.loads(ran([bench.binary, "check", *bench.words(), "--json"]))["stages"]
+    expect({stage["stage"].partition(" ")[0] for stage in stages} == {"vision", "audio", "teacher", "llm"}, f"{stages}")
     simulated = ran([bench.binary, "simulate", *bench.words(), "--json"])
     expect(json.loads(simulated), simulated[:200])
 

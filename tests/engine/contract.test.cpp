@@ -104,6 +104,16 @@ TEST_CASE("frozen modules keep what stages promise", "[engine]") {
   }
 }
 
+TEST_CASE("an llm that attends by modality keeps what stages promise", "[engine]") {
+  job::Job job = tiny_job_with_audio();
+  job.modules.back().attention = AttentionRule::modality;
+  ContractOptions options;
+  options.module = "llm";
+  const auto verdicts = check(job, options);
+  expect_kept(verdicts);
+  for (const auto* promise : {"packing", "parts", "cut"}) CHECK(keeps(verdicts.front(), promise));
+}
+
 /// Puts parts away and gets them back as the stage in it does, and says something else of it.
 struct Mover final : StageFilter {
   Mover(std::unique_ptr<StageProgram> inner, std::string fault)
