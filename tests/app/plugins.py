@@ -56,6 +56,13 @@ def ran(command, **options):
     return done.stdout
 
 
+# What registers nothing, and says why.
+REFUSING = """#include <stdexcept>
+#include "runtime/plugins/entry_point.hpp"
+static troupe::Status register_all() { throw std::runtime_error("of its own accord"); }
+TROUPE_PLUGIN(register_all)
+"""
+
 # A projector that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
 # with the middle of each picture, whose last two pixels are of no patch.
 OWN = r"""
@@ -337,6 +344,15 @@ def what_is_no_plugin_is_refused_with_the_fix(bench):
     expect("needs nobody::hears(int), which this program does not have" in said and "build the plug-in anew" in said, said)
 
 
+def a_plugin_that_cannot_register_says_why(bench):
+    source = bench.folder / "refusing"
+    source.mkdir()
+    (source / "refusing.cpp").write_text(REFUSING)
+    (source / "CMakeLists.txt").write_text((bench.example / "CMakeLists.txt").read_text().replace("resampler", "refusing"))
+    said = bench.said("validate", *bench.words(bench.built(source) / "refusing.so"), code=1)
+    expect("refusing.so refuses: of its own accord" in said and "fix: correct the plug-in" in said, said)
+
+
 def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
     """A run that goes on reads its old job, whose library is gone."""
     first, second = bench.folder / "first", bench.folder / "second"
@@ -442,7 +458,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, its_layers_keep_what_stages_promise, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
-         what_is_no_plugin_is_refused_with_the_fix, a_family_that_throws_is_told_by_its_name,
+         what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
