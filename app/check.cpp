@@ -127,12 +127,13 @@ int check(const Options& options) {
     under->promise = promise;
     under->since = std::chrono::steady_clock::now();
   };
-  std::promise<Verdicts> verdicts;
-  auto found = verdicts.get_future();
-  std::thread([job, contract, verdicts = std::move(verdicts)]() mutable {
+  // What it throws, as `holds` of a stage kind may, comes out of the future.
+  std::packaged_task<Verdicts()> task([job, contract] {
     at::set_num_threads(job.cluster.threads_per_device);  // Bits follow it.
-    verdicts.set_value(engine::check_contract(job, contract));
-  }).detach();
+    return engine::check_contract(job, contract);
+  });
+  auto found = task.get_future();
+  std::thread(std::move(task)).detach();
   while (found.wait_for(std::chrono::milliseconds(50)) != std::future_status::ready) {
     const std::lock_guard lock(under->mutex);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - under->since;

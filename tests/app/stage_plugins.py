@@ -406,6 +406,9 @@ def costs_that_no_plan_can_be_made_of_are_named(bench):
                           ("lends", "`holds` of stage kind 'lends' says -3 bytes of layer 'vision.")):
         said = bench.invalid(which, command="plan")
         expect(all(word in said for word in words) and "fix: correct the plug-in" in said and "defect" not in said, f"{which}: {said}")
+    # A check asks on a thread of its own, and ends in order all the same.
+    said = bench.invalid("lends", command="check")
+    expect("`holds` of stage kind 'lends' says -3 bytes of layer 'vision." in said and "fix: correct the plug-in" in said, said)
 
 
 def checked(bench, fault, module, *words, code=1):
