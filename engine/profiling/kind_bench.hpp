@@ -60,7 +60,7 @@ class KindBench {
   ///
   /// With one operator thread times are processor times. Runs that other programs disturbed are
   /// repeated, as `MeasuredRuns::wants_more` has it.
-  /// Throws c10::Error as LibTorch does.
+  /// Throws c10::Error as LibTorch does, and what the layer throws.
   bool begin(TokenCount tokens);
   void forward();
   bool backward();

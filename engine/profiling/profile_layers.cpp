@@ -1,9 +1,8 @@
 #include "engine/profiling/profile_layers.hpp"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 
+#include "engine/execution/layer_faults.hpp"
 #include "engine/profiling/measured_kind.hpp"
 #include "models/family/registry.hpp"
 
@@ -207,8 +206,8 @@ Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setu
       take_turns(running, kind);
     }
     measure_again(running, sizes, watch, kind);
-  } catch (const c10::Error& error) {
-    return Error{Errc::internal, "LibTorch: " + error.msg(), kind, {}};
+  } catch (...) {
+    return layer_fault(kind);
   }
   std::vector<scheduler::LayerProfile> profiles;
   for (const Measurement& measurement : running) {

@@ -39,7 +39,7 @@ struct LayerProfileOptions {
 /// (`KindBench::begin`). Each has two sizes at least, whatever they take. In the order of
 /// `layer_kinds`. How quiet it was is noted with `watch`, kind by kind.
 ///
-/// Errors: as `KindBench::create`; internal: LibTorch's text, of which kind.
+/// Errors: as `KindBench::create` and `layer_fault`, of which kind.
 Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setup,
                                                             const LayerProfileOptions& options,
                                                             QuietWatch& watch);

@@ -1,10 +1,9 @@
 // The second kind of reference run: the plan's microbatches, parts and reduction order, without
 // stages, messages or transport.
 
-#include <c10/util/Exception.h>
-
 #include <sstream>
 
+#include "engine/execution/layer_faults.hpp"
 #include "engine/iteration/item_ranges.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/reference/plan_replica.hpp"
@@ -74,8 +73,8 @@ class Replay {
         auxiliary.insert(auxiliary.end(), replica->auxiliary().begin(), replica->auxiliary().end());
       }
       norms = reduce();
-    } catch (const c10::Error& error) {
-      return Error{Errc::internal, "LibTorch: " + error.msg(), {}, {}};
+    } catch (...) {
+      return layer_fault({});
     }
     if (iteration.step == 1) remember_gradients();
     auto outcome =

@@ -5,11 +5,11 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
-#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 
+#include "engine/execution/layer_faults.hpp"
 #include "engine/execution/own_step.hpp"
 #include "engine/execution/teacher_packing.hpp"
 #include "engine/reference/whole_model.hpp"
@@ -172,8 +172,8 @@ class Oracle {
   Result<double> train(const data::DecodedSample& sample, TokenCount trained_tokens) {
     try {
       return train_unguarded(sample, trained_tokens);
-    } catch (const c10::Error& error) {
-      return Error{Errc::internal, "LibTorch: " + error.msg(), sample.id, {}};
+    } catch (...) {
+      return layer_fault(sample.id);
     }
   }
 

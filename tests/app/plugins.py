@@ -63,16 +63,26 @@ static troupe::Status register_all() { throw std::runtime_error("of its own acco
 TROUPE_PLUGIN(register_all)
 """
 
-# A projector that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
+# A projector whose layer throws, and one that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
 # with the middle of each picture, whose last two pixels are of no patch.
 OWN = r"""
+#include <stdexcept>
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
 #include "runtime/plugins/entry_point.hpp"
 using namespace troupe;
 using namespace troupe::models;
 
+struct Tired : ParameterLayer {
+  using ParameterLayer::ParameterLayer;
+  at::Tensor forward(const at::Tensor&, const PackedBatch&) override { throw std::runtime_error("too tired"); }
+};
+
 Status register_all() {
+  Family tired = *find_family("mlp");
+  tired.name = "tired";
+  tired.make = [](const ModuleConfig&, int, std::vector<Parameter> list) { return std::make_unique<Tired>(std::move(list)); };
+  if (auto added = register_family(std::move(tired)); !added.ok()) return added;
   if (const Family* eyes = find_family("resampler")) {  // Its library was loaded before.
     Family dim = *eyes;
     dim.name = "dim";
@@ -399,6 +409,15 @@ def a_family_that_throws_is_told_by_its_name(bench):
     expect("defect" not in said, said)
 
 
+def a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours(bench):
+    """In a profile, which comes before the first training, and in the oracle."""
+    tired = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', 'modules.vision_projector.family="tired"']
+    said = {"vision_projector": bench.said("profile", *bench.words(), *tired, f"job.run_dir={bench.folder / 'tired'}", code=1),
+            "demo": bench.said(*bench.job("tired", *tired, "--reference")[1:], code=1)}
+    for where, words in said.items():
+        expect(where in words and ": throws: too tired\n" in words and "troupe check JOB" in words and "troupe: defect" not in words, f"{where}: {words}")
+
+
 def pictures_are_normalised_as_their_family_says(bench):
     """Also those whose pixels come from the node of the llm, which alone sees the data."""
     dim = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.vision.family=dim", "train.steps=6"]
@@ -459,6 +478,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
+         a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 

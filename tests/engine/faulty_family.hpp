@@ -7,6 +7,7 @@
 #include <ATen/ops/where.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,8 +26,9 @@ struct FaultyConfig {
   friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
 };
 
-inline const std::vector<std::string> kFaults{"none",   "chooses", "steep", "writes", "asks",
-                                              "copies", "mixes",   "adds",  "widens", "pretends"};
+inline const std::vector<std::string> kFaults{"none",   "chooses",  "steep", "writes",
+                                              "asks",   "copies",   "mixes", "adds",
+                                              "widens", "pretends", "throws"};
 
 /// Of a projector of two layers: one column more between them than there is, or the first one's
 /// work said of the second.
@@ -42,6 +44,7 @@ class FaultyLayer final : public models::ParameterLayer {
 
   at::Tensor forward(const at::Tensor& rows, const models::PackedBatch& batch) override {
     auto& p = *this;  // weight, bias, constant
+    if (fault_ == "throws") throw std::runtime_error("too tired");
     if (fault_ == "writes") *p[2].data_ptr<double>() += 1;
     if (fault_ == "asks") p[2].requires_grad_(true);
     const at::Tensor weight = fault_ == "copies" ? copied(p[0]) : p[0];

@@ -1,0 +1,58 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/execution/layer_faults.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <new>
+#include <stdexcept>
+#include <string>
+
+#include "engine/profiling/profile_layers.hpp"
+#include "runtime/vocabulary/user_code.hpp"
+#include "tests/engine/faulty_family.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// What is told of layers that throw this.
+template <class Thrown>
+Error told_of(const Thrown& thrown) {
+  try {
+    throw thrown;
+  } catch (...) {
+    return layer_fault("llm.block");
+  }
+}
+
+TEST_CASE("what layers throw is told in its own words, and where", "[engine][errors]") {
+  const Error own = told_of(std::runtime_error("too tired\nand more"));
+  CHECK(own.code == Errc::internal);
+  CHECK(own.where == "llm.block");
+  CHECK(own.message == "throws: too tired");
+  CHECK(own.fix.find("`troupe check JOB`") != std::string::npos);
+  CHECK(told_of(c10::Error({"f", "g.cpp", 1}, "no such shape")).message.find("LibTorch: ") == 0);
+  CHECK(told_of(42).message == "throws no std::exception");
+  const Error full = told_of(std::bad_alloc());
+  CHECK(full.code == Errc::unavailable);
+  CHECK(full.message == "out of memory");
+  // Its words name the function already.
+  CHECK_THROWS_AS(told_of(UserFault("`update` of family 'mine'", "throws: no")), UserFault);
+}
+
+TEST_CASE("a layer that throws while it is measured is an error of its kind", "[engine][errors]") {
+  register_faulty_family();
+  job::Job job = tiny_job();
+  job.modules[1].family = "faulty";
+  job.modules[1].config = FaultyConfig{"throws"};
+  const JobSetup setup = prepare(job).value();
+  QuietWatch watch(machine_clocks(), 100);
+  const auto profiles = profile_layers(setup, {0.5, 1, 64, {}}, watch);
+  REQUIRE_FALSE(profiles.ok());
+  CHECK(profiles.error().where == "projector.faulty");
+  CHECK(profiles.error().message == "throws: too tired");
+}
+
+}  // namespace
+}  // namespace troupe::engine
