@@ -5,6 +5,7 @@
 #include "engine/execution/layer_faults.hpp"
 #include "engine/profiling/measured_kind.hpp"
 #include "models/family/registry.hpp"
+#include "runtime/plugins/user_calls.hpp"
 
 namespace troupe::engine {
 
@@ -52,13 +53,13 @@ class Measurement {
   }
 
   void forward() {
-    if (takes_turns_) bench_.forward();
+    if (takes_turns_) in_layer([&] { bench_.forward(); });
   }
 
   /// False once the size has been run often enough.
   bool backward() {
     if (!takes_turns_) return false;
-    takes_turns_ = bench_.backward();
+    takes_turns_ = in_layer([&] { return bench_.backward(); });
     if (!takes_turns_) put(bench_.finish());
     return takes_turns_;
   }
@@ -82,12 +83,19 @@ class Measurement {
  private:
   /// A size that needs no turns is measured at once.
   void start(TokenCount tokens) {
-    takes_turns_ = bench_.begin(tokens);
+    takes_turns_ = in_layer([&] { return bench_.begin(tokens); });
     if (takes_turns_) return;
     do {
-      bench_.forward();
-    } while (bench_.backward());
+      in_layer([&] { bench_.forward(); });
+    } while (in_layer([&] { return bench_.backward(); }));
     put(bench_.finish());
+  }
+
+  /// A layer may be a user's: where it does not return, it is named.
+  template <class Call>
+  auto in_layer(Call&& call) const -> decltype(call()) {
+    const plugins::CallingUser calling("a layer of kind '" + kind_ + "'");
+    return call();
   }
 
   void put(MeasuredPoint measured) {

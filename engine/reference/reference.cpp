@@ -13,6 +13,7 @@
 #include "engine/execution/own_step.hpp"
 #include "engine/execution/teacher_packing.hpp"
 #include "engine/reference/whole_model.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/state/gradient_norm.hpp"
 #include "runtime/vocabulary/module_rows.hpp"
 
@@ -171,6 +172,7 @@ class Oracle {
   /// Summed token loss of one sample; adds its gradients, already divided by the batch's tokens.
   Result<double> train(const data::DecodedSample& sample, TokenCount trained_tokens) {
     try {
+      const plugins::CallingUser calling("a layer on sample '" + sample.id + "'");
       return train_unguarded(sample, trained_tokens);
     } catch (...) {
       return layer_fault(sample.id);

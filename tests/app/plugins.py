@@ -63,10 +63,12 @@ static troupe::Status register_all() { throw std::runtime_error("of its own acco
 TROUPE_PLUGIN(register_all)
 """
 
-# A projector whose layer throws, and one that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
+# Projectors whose layers throw or never return, and one that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
 # with the middle of each picture, whose last two pixels are of no patch.
 OWN = r"""
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
 #include "runtime/plugins/entry_point.hpp"
@@ -77,12 +79,22 @@ struct Tired : ParameterLayer {
   using ParameterLayer::ParameterLayer;
   at::Tensor forward(const at::Tensor&, const PackedBatch&) override { throw std::runtime_error("too tired"); }
 };
+struct Asleep : ParameterLayer {
+  using ParameterLayer::ParameterLayer;
+  at::Tensor forward(const at::Tensor&, const PackedBatch&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
+};
+
+template <class Own>
+Status add_projector(const char* name) {
+  Family family = *find_family("mlp");
+  family.name = name;
+  family.make = [](const ModuleConfig&, int, std::vector<Parameter> list) { return std::make_unique<Own>(std::move(list)); };
+  return register_family(std::move(family));
+}
 
 Status register_all() {
-  Family tired = *find_family("mlp");
-  tired.name = "tired";
-  tired.make = [](const ModuleConfig&, int, std::vector<Parameter> list) { return std::make_unique<Tired>(std::move(list)); };
-  if (auto added = register_family(std::move(tired)); !added.ok()) return added;
+  if (auto added = add_projector<Tired>("tired"); !added.ok()) return added;
+  if (auto added = add_projector<Asleep>("asleep"); !added.ok()) return added;
   if (const Family* eyes = find_family("resampler")) {  // Its library was loaded before.
     Family dim = *eyes;
     dim.name = "dim";
@@ -418,6 +430,14 @@ def a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours(bench):
         expect(where in words and ": throws: too tired\n" in words and "troupe check JOB" in words and "troupe: defect" not in words, f"{where}: {words}")
 
 
+def a_layer_that_never_returns_where_no_stage_runs_it_is_named(bench):
+    asleep = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', 'modules.vision_projector.family="asleep"', "train.stall_timeout_s=3"]
+    said = {"a layer of kind 'vision_projector.": bench.said("profile", *bench.words(), *asleep, f"job.run_dir={bench.folder / 'asleep'}", code=1),
+            "a layer on sample 'demo": bench.said(*bench.job("asleep", *asleep, "--reference")[1:], code=1)}
+    for what, words in said.items():
+        expect(what in words and "has not returned for 3 s" in words and "look for a loop" in words, f"{what}: {words}")
+
+
 def pictures_are_normalised_as_their_family_says(bench):
     """Also those whose pixels come from the node of the llm, which alone sees the data."""
     dim = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.vision.family=dim", "train.steps=6"]
@@ -478,7 +498,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
-         a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours,
+         a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours, a_layer_that_never_returns_where_no_stage_runs_it_is_named,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
