@@ -1154,6 +1154,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
          a_loss_while_the_job_starts, another_node_takes_the_place_of_one_lost_before_the_job_begins, a_node_leaves_and_another_one_comes,
+         a_signalled_node_has_its_time_to_leave,
          a_node_takes_state_over_while_the_others_train, state_that_comes_slowly_is_waited_for_by_its_step, who_joins_says_how_fast_it_is, a_node_that_slows_down_leaves,
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
