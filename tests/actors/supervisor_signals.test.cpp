@@ -45,6 +45,16 @@ TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][m
     CHECK(says(head.ended->message, "stopped by SIGTERM"));
     CHECK(head.seen[1].leaves.empty());  // It ends with the job, and has no more time than that.
   }
+  SECTION("three of four, within half a second") {
+    for (const std::size_t node : {1u, 2u, 3u}) {
+      signal(head, node);
+      head.pass(200ms, {0, 1, 2, 3});
+    }
+    head.leave({0, 1, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "stopped by SIGTERM"));
+    for (const NodeSeen& node : head.seen) CHECK(node.leaves.empty());
+  }
 }
 
 TEST_CASE("a signal to one node frees its place before the job begins", "[actors][members]") {
