@@ -82,6 +82,42 @@ TEST_CASE("an event tells waiting for newly dealt samples from the step, and wha
   CHECK(event.samples_per_s_first == Catch::Approx(30));  // Six in the last 200 ms.
 }
 
+TEST_CASE("a line of the log has all that a change took, and whether another loss can be borne",
+          "[actors][recovery]") {
+  const testing::ScratchFolder scratch;
+  RecoveringHead recovering;
+  Head& head = recovering.head;
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"}).value();
+  head.plan(0);
+  head.system.pass(100ms);
+  head.run_step(1);  // Six samples in 100 ms.
+  head.plan(1);
+  head.tell(lost_atom::value, NodeId{0}, NodeId{1}, EpochNumber{1}, std::string("reset"));
+  head.system.pass(70ms);
+  recovering.lose(1);
+  head.system.pass(50ms);
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 20.0);
+  head.system.pass(40ms);
+  for (const std::size_t id : {0u, 2u, 3u})
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  head.system.pass(150ms);
+  head.plan(1, 50);
+  head.system.pass(200ms);
+  for (std::size_t device = 0; device < 2; ++device) head.prepared(device, 2, 1, 1, 2);
+  for (std::size_t device = 0; device < 2; ++device) head.finished(device, 2, 2);
+  std::ifstream stream(scratch / "log");
+  const std::string log{std::istreambuf_iterator<char>(stream), {}};
+  INFO(log);
+  // Of 50 ms until all had fetched 20 were connecting; of 150 until the step began 50 planning.
+  CHECK(says(log,
+             "the loss of node 1: noticed after 70 ms, decided in 0 ms, connected in 20 ms, 0 MB "
+             "of state moved in 30 ms, stages built in 40 ms, samples newly dealt waited for 100 "
+             "ms, step 2 trained in 250 ms, 30 samples per s (the one before took 100 ms, 60 "
+             "samples per s); from now on the loss of a node may end the job"));
+}
+
 TEST_CASE("an event of a change that another follows knows no rate after it",
           "[actors][recovery]") {
   RecoveringHead recovering;
