@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """What chaos.py and recovery.py count as an event, by which seeds they draw, what they do at least, and what their oracle takes
-for rounding. No job is run: what the binary would say stands here."""
+for rounding; what reconfiguration.py expects of a layout. No job is run: what the binary would say stands here."""
 
 import contextlib
 import io
@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("engine", "actors", "support"))]
 
 import chaos  # noqa: E402
+import reconfiguration  # noqa: E402
 import recovery  # noqa: E402
 from chaos_oracle import FP64_RTOL, Oracle  # noqa: E402
 from chaos_script import Script  # noqa: E402
@@ -117,6 +118,40 @@ class DrawnEvents(unittest.TestCase):
         script = self.script(True)
         script.kill = lambda: script.asked.append("kill")  # Returns None.
         self.assertEqual([event.kind for event in script.next_events() if event.kind == "kill"], [])
+
+
+class Layouts(unittest.TestCase):
+    """reconfiguration.check_layout: all nodes that are left work, and each layer of the llm is on as many as the job promises."""
+
+    def plan(self, *stages, standbys=()):
+        """`stages`: a node and the llm's layers that it has; `standbys`: a node, a layer, and whether that is tied."""
+        return {"devices": [{"node": node} for node in range(4)],
+                "stages": [{"devices": [node], "runs": [{"module": "llm", "layers": [first, end]}]} for node, first, end in stages],
+                "standbys": [{"device": node, "module": "llm", "layer": layer, "tied": tied} for node, layer, tied in standbys]}
+
+    def expect_fault(self, words, plan, left, tolerance=1):
+        with self.assertRaisesRegex(Exception, words):
+            reconfiguration.check_layout(plan, left, tolerance)
+
+    def test_copies_are_counted_by_nodes(self):
+        plan = self.plan((0, 0, 11), (1, 0, 6), (2, 6, 11))
+        self.assertEqual(reconfiguration.check_layout(plan, {0, 1, 2}, 1), 2)
+        self.expect_fault("layers on 2 nodes alone", plan, {0, 1, 2}, 2)
+        self.expect_fault("layers on 1 nodes alone", self.plan((0, 0, 11), (0, 0, 11), (1, 0, 6)), {0, 1})
+
+    def test_a_node_without_work_is_a_fault(self):
+        self.expect_fault("nodes with work", self.plan((0, 0, 11), (1, 0, 11)), {0, 1, 2})
+
+    def test_who_stands_by_holds_a_copy_and_does_not_work(self):
+        half = [(0, 0, 11), (1, 0, 6)]
+        standbys = [(1, layer, False) for layer in range(6, 11)]
+        self.assertEqual(reconfiguration.check_layout(self.plan(*half, standbys=standbys), {0, 1}, 1), 2)
+        self.expect_fault("layers on 1 nodes alone", self.plan(*half, standbys=standbys[1:]), {0, 1})
+        self.expect_fault("layers on 1 nodes alone", self.plan(*half, standbys=[*standbys[1:], (1, 6, True)]), {0, 1})
+        self.expect_fault("nodes with work", self.plan(*half, standbys=[(2, layer, False) for layer in range(6, 11)]), {0, 1, 2})
+
+    def test_a_layer_that_nobody_has_is_a_fault(self):
+        self.expect_fault("layers: ", self.plan((0, 0, 10), (1, 0, 10)), {0, 1})
 
 
 class Rounding(unittest.TestCase):
