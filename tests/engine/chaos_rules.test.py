@@ -154,6 +154,25 @@ class Layouts(unittest.TestCase):
         self.expect_fault("layers: ", self.plan((0, 0, 10), (1, 0, 10)), {0, 1})
 
 
+class Memory(unittest.TestCase):
+    """Script.check_memory, of a node that was looked at behind each of 160 events."""
+
+    def check(self, looks):
+        script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
+        script.memory = [{4711: look} for look in looks]
+        with contextlib.redirect_stdout(io.StringIO()):
+            script.check_memory()
+
+    def test_what_moves_state_now_and_then_is_no_leak(self):
+        self.check([(300 + 90 * (i % 4 == 0), 60 + 90 * (i % 3 == 0), 12 + 9 * (i % 5 == 0)) for i in range(160)])
+
+    def test_what_grows_with_each_event_is_one(self):
+        for what, look in (("MiB", lambda i: (300 + 1.5 * i, 60, 12)), ("descriptors", lambda i: (300, 60 + i, 12)),
+                           ("threads", lambda i: (300, 60, 12 + i // 6))):
+            with self.assertRaisesRegex(Failure, f"process 4711 holds .* {what}"):
+                self.check([look(i) for i in range(160)])
+
+
 class Rounding(unittest.TestCase):
     """A window whose job is `off` from the reference. `apart`: what two undisturbed runs differ by; `beside`: what each of them
     differs from the reference by."""

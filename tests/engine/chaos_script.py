@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import signal
+import statistics
 import time
 
 from chaos_job import LOSSES, anonymous_mib
@@ -240,15 +241,15 @@ class Script:
         self.memory.append({node.pid: anonymous_mib(node.pid) for node in self.spared if node.runs()})
 
     def check_memory(self):
-        """Of nodes that were there all the time: the least of the last quarter is no more than the most of the second one."""
+        """Of nodes that were there all the time: the middle of the last quarter is hardly more than that of the second one."""
         for pid in self.memory[-1]:
             held = [look[pid] for look in self.memory if pid in look]
             quarter = len(held) // 4
             if quarter == 0:
                 continue
-            wide = 1 if quarter > 8 else 3
-            for what, which, slack in (("MiB", 0, 96 * wide), ("descriptors", 1, 32 * wide), ("threads", 2, 8)):
-                before, after = max(look[which] for look in held[quarter:2 * quarter + 1]), min(look[which] for look in held[-quarter:])
+            slacks = (48, 64, 8) if quarter > 8 else (240, 128, 8)
+            for which, (what, slack) in enumerate(zip(("MiB", "descriptors", "threads"), slacks)):
+                before, after = (statistics.median(look[which] for look in looks) for looks in (held[quarter:2 * quarter + 1], held[-quarter:]))
                 expect(after <= 1.1 * before + slack,
                        f"process {pid} holds {after:.0f} {what}, {before:.0f} before: {[round(look[which]) for look in held]}")
             print(f"  process {pid}: {held[quarter][0]:.0f} MiB, {held[quarter][1]} descriptors, {held[quarter][2]} threads; at the end "
