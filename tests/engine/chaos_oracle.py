@@ -42,6 +42,7 @@ class Oracle:
 
     def watch(self, step):
         """An event comes in one of the next steps."""
+        self.look()  # A checkpoint that has come since may end the window before.
         before = [saved for saved in self._saved() if step - WINDOW // 2 - SAVED_EVERY // 2 <= saved <= step]
         if before and not self.is_open() and (self.windows_max is None or len(self.windows) < self.windows_max):
             self.windows.append([before[0], None])

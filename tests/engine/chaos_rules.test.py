@@ -154,6 +154,23 @@ class Layouts(unittest.TestCase):
         self.expect_fault("layers: ", self.plan((0, 0, 10), (1, 0, 10)), {0, 1})
 
 
+class Windows(unittest.TestCase):
+    """Oracle.watch, in a job that saves every ten steps and is disturbed every few."""
+
+    def test_each_event_lies_in_one(self):
+        oracle = Oracle("troupe", pathlib.Path("nowhere"), [], pathlib.Path("nowhere"), 1)
+        draw, step, events = random.Random(1), 10, []
+        oracle._saved = lambda: list(range(10, step + 1, 10))
+        while step < 1000:
+            step += draw.randint(0, 9)
+            oracle.watch(step)
+            events.append(step)
+            step += 2
+            oracle.look()
+        for event in events[:-1]:
+            self.assertTrue(any(begin <= event < (end or step) for begin, end in oracle.windows), f"{event}: {oracle.windows}")
+
+
 class Memory(unittest.TestCase):
     """Script.check_memory, of a node that was looked at behind each of 160 events."""
 
