@@ -7,7 +7,7 @@
 
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/layout_options.hpp"
-#include "scheduler/simulate/memory_bounds.hpp"
+#include "scheduler/simulate/room_division.hpp"
 
 namespace troupe::scheduler {
 
@@ -129,37 +129,38 @@ class Search {
                : (count * pace + windows * (option.pp - 1)) * option.mean_stage_ms;
   }
 
-  /// What modules that share their devices hold and take.
+  /// What modules that share their devices take, and microbatches that each then keeps.
   struct SharedStep {
     double ms = 0;
-    double memory_bytes = 0;  ///< Of all modules.
     std::vector<std::int64_t> kept;
   };
 
   SharedStep shared_step(const State& state) const {
-    const double room = std::max(0.0, input_.device_memory_bytes - state.state_bytes);
-    const auto modules = static_cast<double>(chosen_.size());
-    std::int64_t width = std::numeric_limits<std::int32_t>::max();
-    std::vector<std::int64_t> fit;
-    for (std::size_t m = 0; m < chosen_.size(); ++m) {
-      fit.push_back(kept_microbatches(room, modules, chosen_[m].option->activation_bytes));
-      if (!input_.modules[m].next.empty()) width = std::min(width, fit.back());
-    }
-    SharedStep step{state.update_ms, state.state_bytes, {}};
-    std::int64_t windows = 1;
-    for (std::size_t m = 0; m < chosen_.size(); ++m)
-      if (!input_.modules[m].next.empty())
-        windows = std::max(windows, (count_of(*chosen_[m].option) + width - 1) / width);
+    const auto is_encoder = [&](std::size_t m) { return !input_.modules[m].next.empty(); };
+    const auto count = [&](std::size_t m) {
+      return static_cast<double>(count_of(*chosen_[m].option));
+    };
+    RoomDemand demand;
     for (std::size_t m = 0; m < chosen_.size(); ++m) {
       const LayoutOption& option = *chosen_[m].option;
-      const bool encoder = !input_.modules[m].next.empty();
-      const std::int64_t wanted = std::min<std::int64_t>(
-          count_of(option), encoder ? width : std::min<std::int64_t>(option.pp, fit[m]));
-      const double pace =
-          encoder || fit[m] >= option.pp ? 1.0 : double(option.pp) / static_cast<double>(fit[m]);
-      step.kept.push_back(wanted);
-      step.memory_bytes += static_cast<double>(wanted) * option.activation_bytes;
-      step.ms += alone(option, static_cast<double>(std::min(windows, count_of(option))), pace);
+      if (is_encoder(m)) {
+        demand.encoder_bytes += option.activation_bytes;
+        demand.encoder_microbatches = std::max(demand.encoder_microbatches, count(m));
+      } else {
+        demand.llm_bytes = option.activation_bytes;
+        demand.llm_microbatches = count(m);
+        demand.depth = std::min<double>(option.pp, count(m));
+      }
+    }
+    const RoomDivision division =
+        divide_room(std::max(0.0, input_.device_memory_bytes - state.state_bytes), demand);
+    SharedStep step{state.update_ms, {}};
+    for (std::size_t m = 0; m < chosen_.size(); ++m) {
+      const LayoutOption& option = *chosen_[m].option;
+      step.kept.push_back(std::min<std::int64_t>(
+          count_of(option), is_encoder(m) ? division.width : division.in_flight));
+      step.ms += alone(option, std::min(division.windows, count(m)),
+                       is_encoder(m) ? 1 : division.held_back);
     }
     return step;
   }
@@ -263,7 +264,6 @@ class Search {
     double ms = cost(state);
     if (input_.placement == Placement::shared) {
       const SharedStep step = shared_step(state);
-      if (step.memory_bytes > input_.device_memory_bytes) return;
       ms = step.ms;
       for (std::size_t m = 0; m < chosen_.size(); ++m)
         chosen_[m].memory_bytes =

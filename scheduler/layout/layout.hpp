@@ -100,10 +100,10 @@ struct LayoutChoice {
 /// then a device updates its state.
 ///
 /// With `shared` placement the modules' own step times add up, and so does their memory on a
-/// device. Encoders keep the microbatches of a window: as many as fit where modules share evenly
-/// what state leaves of a device, at least one (`kept_microbatches`, as steps do), the narrowest
-/// encoder's for all. Each further window fills and drains every module anew. An llm whose part
-/// holds fewer microbatches than it has stages is slower by as much.
+/// device. Encoders keep the microbatches of a window beside those that the llm has in flight,
+/// where both divide what state leaves of a device as steps do (`divide_room`). Each further window
+/// fills and drains every module anew. An llm with fewer microbatches in flight than it has stages,
+/// or microbatches where these are fewer, is slower by as much.
 ///
 /// Ties: fewer devices, then the order in which options are listed (tp, cp, pp, dp ascending).
 ///

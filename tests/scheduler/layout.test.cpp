@@ -122,9 +122,9 @@ TEST_CASE("three modules keep to their devices and memory", "[scheduler][propert
 }
 
 TEST_CASE("encoders that share devices keep what a window has room for", "[scheduler]") {
-  // 700 bytes for two devices: too few for whole modules, so both are cut in two, 600 bytes of
-  // state and 5 for a microbatch. Each module may fill 50 bytes: ten microbatches of twelve, two
-  // windows. vision 2 x 12 + 10 x 6 ms, the llm 2 x 24 + 10 x 12.
+  // 650 bytes for two devices: too few for whole modules, so both are cut in two, 600 bytes of
+  // state and 5 for a microbatch. Beside the llm's two in flight 40 bytes are left for vision:
+  // eight microbatches of twelve, two windows. vision 2 x 12 + 10 x 6 ms, the llm 2 x 24 + 10 x 12.
   auto input = two_modules();
   input.placement = Placement::shared;
   input.devices = 2;
@@ -132,22 +132,22 @@ TEST_CASE("encoders that share devices keep what a window has room for", "[sched
     input.device_memory_bytes = bytes;
     return search_layout(input).value();
   };
-  CHECK(at(700).expected_step_ms == Approx(84 + 168));
-  CHECK(at(700).modules[0].memory_bytes == Approx(200 + 10 * 5));
-  CHECK(at(700).modules[1].memory_bytes == Approx(400 + 2 * 5));
-  // Room for all twelve: 12 + 11 x 6 and 24 + 11 x 12.
-  CHECK(at(800).expected_step_ms == Approx(78 + 156));
-  CHECK(at(800).modules[0].memory_bytes == Approx(200 + 12 * 5));
+  CHECK(at(650).expected_step_ms == Approx(84 + 168));
+  CHECK(at(650).modules[0].memory_bytes == Approx(200 + 8 * 5));
+  CHECK(at(650).modules[1].memory_bytes == Approx(400 + 2 * 5));
+  // Room for all twelve, which is not so in a half: 12 + 11 x 6 and 24 + 11 x 12.
+  CHECK(at(670).expected_step_ms == Approx(78 + 156));
+  CHECK(at(670).modules[0].memory_bytes == Approx(200 + 12 * 5));
   // Four at a time, and one, which takes the time of twelve fills.
-  CHECK(at(640).expected_step_ms == Approx(90 + 180));
-  CHECK(at(640).modules[0].memory_bytes == Approx(200 + 4 * 5));
+  CHECK(at(630).expected_step_ms == Approx(90 + 180));
+  CHECK(at(630).modules[0].memory_bytes == Approx(200 + 4 * 5));
   CHECK(at(614).expected_step_ms == Approx(144 + 288));
   CHECK(at(614).modules[1].memory_bytes == Approx(400 + 5));
   input.device_memory_bytes = 609;  // Not one microbatch of each.
   CHECK_FALSE(search_layout(input).ok());
   // DFLOP: (12 + 2 x 1) stages of both.
   input.objective = LayoutObjective::dflop;
-  CHECK(at(700).expected_step_ms == Approx(14 * 6 + 14 * 12));
+  CHECK(at(650).expected_step_ms == Approx(14 * 6 + 14 * 12));
 }
 
 TEST_CASE("an llm that has no room for its depth waits for itself", "[scheduler]") {
@@ -161,10 +161,11 @@ TEST_CASE("an llm that has no room for its depth waits for itself", "[scheduler]
     input.device_memory_bytes = bytes;
     return search_layout(input).value();
   };
-  CHECK(at(220).expected_step_ms == Approx(24 + 11 * 6));
-  // 10 bytes are left, five of them for the llm: two microbatches where four would be in flight.
-  CHECK(at(210).expected_step_ms == Approx(24 + 11 * 6 * 2));
-  CHECK(at(210).modules[1].memory_bytes == Approx(200 + 2 * 2.5));
+  // 10 bytes are left, and vision has no use for any of them.
+  CHECK(at(210).expected_step_ms == Approx(24 + 11 * 6));
+  // Two microbatches where four would be in flight.
+  CHECK(at(205).expected_step_ms == Approx(24 + 11 * 6 * 2));
+  CHECK(at(205).modules[1].memory_bytes == Approx(200 + 2 * 2.5));
 }
 
 TEST_CASE("sums of gradients and updates end a step", "[scheduler]") {
