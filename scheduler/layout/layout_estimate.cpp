@@ -108,8 +108,8 @@ double LayoutEstimate::short_of_memory_ms(const PipelineShape& shape, double pat
   const double llm_ms = fullest(shape, [&](const Track&, std::int32_t, auto layer) {
     return weights_->layers[layer].module == llm ? weights_->work_ms[layer] : 0;
   });
-  const double windows = held.windows(microbatches_);
-  return (windows - 1) * refill_ms + (held.held_back() - 1) * (microbatches_ - windows) * llm_ms;
+  const auto [windows, held_back] = held.pace(microbatches_, microbatches_);
+  return (windows - 1) * refill_ms + (held_back - 1) * (microbatches_ - windows) * llm_ms;
 }
 
 PhaseMemory LayoutEstimate::held_in_phases(const PipelineShape& shape) const {

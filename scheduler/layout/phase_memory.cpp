@@ -1,11 +1,8 @@
 #include "scheduler/layout/phase_memory.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "runtime/vocabulary/index.hpp"
-#include "scheduler/simulate/memory_bounds.hpp"
 
 namespace troupe::scheduler {
 
@@ -16,16 +13,17 @@ void PhaseMemory::add(std::int32_t device, bool is_encoder, double state_bytes,
                       double microbatch_bytes, double in_flight) {
   Device& own = devices_[at(device)];
   own.state_bytes += state_bytes;
-  own.microbatch_bytes += microbatch_bytes;
   own.wanted_bytes += state_bytes + in_flight * microbatch_bytes;
-  own.stages += 1;
-  (is_encoder ? encoders_ : llm_).push_back({device, microbatch_bytes, in_flight});
+  RoomDemand& demand = own.demand;
+  (is_encoder ? demand.encoder_bytes : demand.llm_bytes) += microbatch_bytes;
+  if (!is_encoder) demand.depth = std::max(demand.depth, in_flight);
 }
 
 double PhaseMemory::least_bytes() const {
   double most = 0;
   for (const Device& device : devices_)
-    most = std::max(most, device.state_bytes + device.microbatch_bytes);
+    most =
+        std::max(most, device.state_bytes + device.demand.encoder_bytes + device.demand.llm_bytes);
   return most;
 }
 
@@ -35,24 +33,18 @@ double PhaseMemory::wanted_bytes() const {
   return most;
 }
 
-double PhaseMemory::kept(const Stage& stage) const {
-  const Device& device = devices_[at(stage.device)];
-  const double room = std::max(0.0, memory_ - device.state_bytes);
-  return kept_microbatches(room, device.stages, stage.microbatch_bytes);
-}
-
-double PhaseMemory::windows(double microbatches) const {
-  if (memory_ == 0 || encoders_.empty()) return 1;
-  double width = std::numeric_limits<double>::infinity();
-  for (const Stage& stage : encoders_) width = std::min(width, kept(stage));
-  return std::max(1.0, std::ceil(microbatches / width));
-}
-
-double PhaseMemory::held_back() const {
-  if (memory_ == 0) return 1;
-  double most = 1;
-  for (const Stage& stage : llm_) most = std::max(most, stage.in_flight / kept(stage));
-  return most;
+PhaseMemory::Pace PhaseMemory::pace(double encoder_microbatches, double llm_microbatches) const {
+  Pace slowest;
+  if (memory_ == 0) return slowest;
+  for (const Device& device : devices_) {
+    RoomDemand demand = device.demand;
+    demand.encoder_microbatches = encoder_microbatches;
+    demand.llm_microbatches = llm_microbatches;
+    const RoomDivision kept = divide_room(std::max(0.0, memory_ - device.state_bytes), demand);
+    slowest.windows = std::max(slowest.windows, kept.windows);
+    slowest.held_back = std::max(slowest.held_back, kept.held_back);
+  }
+  return slowest;
 }
 
 }  // namespace troupe::scheduler

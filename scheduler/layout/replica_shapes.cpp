@@ -199,10 +199,11 @@ bool ReplicaShapes::fits_in_phases(LayoutCandidate& candidate,
                                   shares[g].replicas);
     refill_ms += std::max(0.0, share_.groups[g].work_ms - times[g].slowest_ms);
   }
-  const double windows = held.windows(std::ceil(turns));
-  const double behind_first = std::max(0.0, static_cast<double>(share_.microbatches) - windows);
+  const auto own = static_cast<double>(share_.microbatches);
+  const auto [windows, held_back] = held.pace(std::ceil(turns), own);
+  const double behind_first = std::max(0.0, own - windows);
   candidate.estimate_ms +=
-      (windows - 1) * refill_ms + (held.held_back() - 1) * behind_first * times.back().slowest_ms;
+      (windows - 1) * refill_ms + (held_back - 1) * behind_first * times.back().slowest_ms;
   return true;
 }
 

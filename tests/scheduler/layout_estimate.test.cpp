@@ -87,19 +87,22 @@ TEST_CASE("phases fill the pipeline anew for each window that memory has room fo
   const LayoutEstimate two(made.request, made.weights, 1);
   CHECK(two.ms(shape) == Approx(42 + 3 * 18 + 24));
   CHECK(two.may_fit(shape));
-  // Vision shares what 200 bytes of state leave of its device: 12 bytes for each, one microbatch.
+  // Vision shares what 200 bytes of state leave of its device: 24 bytes, a microbatch of each.
   made.request.device_memory = Bytes{224};
   const auto shared = made.shape(PipelineForm::shared, 2, true);
   CHECK(LayoutEstimate(made.request, made.weights, 1).ms(shared) == Approx(42 + 3 * 30 + 3 * 12));
   CHECK_FALSE(LayoutEstimate(made.request, made.weights, 1).may_fit(shared));  // 10 and 2 x 10.
   made.request.device_memory = Bytes{230};
   CHECK(LayoutEstimate(made.request, made.weights, 1).may_fit(shared));
-  // With five microbatches in one window the llm has one of two in flight.
+  // Of five microbatches two fit beside the llm's two in flight: three windows, 3 + 2 / 2.
   made.request.global_batch = made.request.microbatches = 5;
   made.request.device_memory = Bytes{238};
   auto wide = *made.weights;
   wide.activation_bytes = {1, 18, 18};
   made.weights = std::make_shared<const LayerWeights>(wide);
+  CHECK(LayoutEstimate(made.request, made.weights, 1).ms(shared) == Approx(42 + 4 * 30 + 2 * 12));
+  // None would: with all of them in one window the llm has one in flight.
+  made.request.device_memory = Bytes{236};
   CHECK(LayoutEstimate(made.request, made.weights, 1).ms(shared) == Approx(42 + 4 * 30 + 4 * 12));
   made.request.device_memory = Bytes{210};
   CHECK_FALSE(LayoutEstimate(made.request, made.weights, 1).may_fit(shared));
