@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -9,9 +10,11 @@
 #include <utility>
 
 #include "runtime/vocabulary/host_state.hpp"
+#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
+#include "scheduler/simulate/room_division.hpp"
 
 namespace troupe::scheduler {
 
@@ -131,6 +134,106 @@ Error too_large(const Largest& largest, double room, StageId stage, PipelineId p
           "raise it or train.microbatches, or cut the stage's modules into more stages"};
 }
 
+/// Of microbatches that each keep so many bytes, how many a stage may keep where `stages` stages of
+/// a device share `room` bytes evenly; at least 1. Very many where nothing is kept.
+std::int32_t even_share(double room, double stages, double microbatch_bytes) {
+  constexpr double kMany = 1 << 20;
+  const double kept = microbatch_bytes > 0 ? room / stages / microbatch_bytes : kMany;
+  return std::max(1, static_cast<std::int32_t>(std::min(kept, kMany)));
+}
+
+std::vector<std::int32_t> even_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
+                                      const std::vector<Largest>& largest) {
+  std::vector<std::int32_t> bounds;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const Room room = room_beside(plan, rooms, StageId{s});
+    bounds.push_back(even_share(room.bytes - room.stages * largest[s].offloaded, room.stages,
+                                largest[s].bytes - largest[s].offloaded));
+  }
+  return bounds;
+}
+
+/// Per device.
+std::vector<RoomDemand> demands_of(const ParallelPlan& plan, const std::vector<Room>& rooms,
+                                   const std::vector<Largest>& largest,
+                                   const std::vector<MicrobatchList>& microbatches) {
+  const auto depths = stage_depths(plan);
+  std::vector<RoomDemand> demands(rooms.size());
+  for (std::size_t d = 0; d < rooms.size(); ++d) demands[d].leaving_bytes = rooms[d].given;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    const auto count = static_cast<double>(microbatches[stage.replica.index()].size());
+    for (const DeviceId device : stage.devices) {
+      RoomDemand& demand = demands[device.index()];
+      if (plan.is_llm(StageId{s})) {
+        demand.llm_bytes += largest[s].bytes;
+        demand.llm_microbatches = std::max(demand.llm_microbatches, count);
+        demand.depth = std::max(demand.depth, std::min<double>(depths[s], count));
+      } else {
+        demand.encoder_bytes += largest[s].bytes - largest[s].offloaded;
+        demand.once_bytes += largest[s].offloaded;
+        demand.encoder_microbatches = std::max(demand.encoder_microbatches, count);
+      }
+    }
+  }
+  return demands;
+}
+
+/// On the device of a stage that leaves it least.
+std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
+                                         const std::vector<Largest>& largest,
+                                         const std::vector<MicrobatchList>& microbatches) {
+  const auto demands = demands_of(plan, rooms, largest, microbatches);
+  std::vector<RoomDivision> divisions;
+  for (std::size_t d = 0; d < rooms.size(); ++d)
+    divisions.push_back(divide_room(rooms[d].bytes, demands[d]));
+  std::vector<std::int32_t> bounds;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    std::int32_t least = std::numeric_limits<std::int32_t>::max();
+    for (const DeviceId device : plan.stages[s].devices) {
+      const RoomDivision& division = divisions[device.index()];
+      least = std::min(least, plan.is_llm(StageId{s}) ? division.in_flight : division.width);
+    }
+    bounds.push_back(least);
+  }
+  return bounds;
+}
+
+/// Whether windows never have to become one, however wide they are: all encoders have the samples
+/// of a microbatch of the llm in one place of their lists, and those of the next one not before it.
+bool keep_windows_apart(const ParallelPlan& plan, const std::vector<MicrobatchList>& microbatches) {
+  constexpr std::int32_t kNone = -1;
+  std::vector<std::vector<std::int32_t>> places(microbatches.size());  // By microbatch of the llm.
+  std::vector<std::int32_t*> place_of;                                 // By sample.
+  const auto visit = [&](bool llm, const auto& see) {
+    for (std::size_t r = 0; r < microbatches.size(); ++r) {
+      if (plan.is_llm(ReplicaId{r}) != llm) continue;
+      for (std::size_t m = 0; m < microbatches[r].size(); ++m)
+        for (const Part& part : microbatches[r][m].parts)
+          for (const std::int32_t sample : part.samples) see(r, m, at(sample));
+    }
+  };
+  for (std::size_t r = 0; r < microbatches.size(); ++r)
+    places[r].assign(microbatches[r].size(), kNone);
+  visit(true, [&](std::size_t r, std::size_t m, std::size_t sample) {
+    if (place_of.size() <= sample) place_of.resize(sample + 1);
+    place_of[sample] = &places[r][m];
+  });
+  bool apart = true;
+  visit(false, [&](std::size_t, std::size_t m, std::size_t sample) {
+    // Pieces of a sample are of no microbatch of the llm by their own number.
+    std::int32_t* place = sample < place_of.size() ? place_of[sample] : nullptr;
+    const auto here = static_cast<std::int32_t>(m);
+    apart = apart && place && (*place == kNone || *place == here);
+    if (apart) *place = here;
+  });
+  for (auto& own : places) {
+    std::erase(own, kNone);  // Text alone.
+    apart = apart && std::ranges::is_sorted(own);
+  }
+  return apart;
+}
+
 }  // namespace
 
 SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& plan,
@@ -208,27 +311,22 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
   return cap;
 }
 
-std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes) {
-  constexpr double kMany = 1 << 20;
-  const double kept = microbatch_bytes > 0 ? room / stages / microbatch_bytes : kMany;
-  return std::max(1, static_cast<std::int32_t>(std::min(kept, kMany)));
-}
-
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
-                                                const std::vector<MicrobatchList>& microbatches) {
+                                                const std::vector<MicrobatchList>& microbatches,
+                                                const Schedule& schedule) {
   const auto rooms = rooms_of(plan, costs, device_memory);
-  std::vector<std::int32_t> bounds;
+  std::vector<Largest> largest;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageId stage{s};
-    const Largest largest = largest_of(microbatches[plan.at(stage).replica.index()], costs, stage);
-    const Room room = room_beside(plan, rooms, stage);
-    if (largest.bytes > room.bytes)
-      return too_large(largest, room.bytes, stage, plan.pipeline_of(stage));
-    bounds.push_back(kept_microbatches(room.bytes - room.stages * largest.offloaded, room.stages,
-                                       largest.bytes - largest.offloaded));
+    largest.push_back(largest_of(microbatches[plan.at(stage).replica.index()], costs, stage));
+    const double room = room_beside(plan, rooms, stage).bytes;
+    if (largest.back().bytes > room)
+      return too_large(largest.back(), room, stage, plan.pipeline_of(stage));
   }
-  return bounds;
+  return has_phases(schedule) && keep_windows_apart(plan, microbatches)
+             ? divided_bounds(plan, rooms, largest, microbatches)
+             : even_bounds(plan, rooms, largest);
 }
 
 }  // namespace troupe::scheduler

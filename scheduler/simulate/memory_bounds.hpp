@@ -14,6 +14,7 @@
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
 namespace troupe::scheduler {
@@ -45,19 +46,23 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
                                  std::span<const double> rooms, ReplicaId replica,
                                  const std::vector<std::int32_t>& samples, double llm_ms);
 
-/// Of microbatches that each keep so many bytes, how many a stage may keep where `stages` stages of
-/// a device share `room` bytes evenly; at least 1. Very many where nothing is kept.
-std::int32_t kept_microbatches(double room, double stages, double microbatch_bytes);
-
-/// Per stage: how many of its largest microbatch fit what state leaves of its device
-/// (`kept_microbatches`). Of what is offloaded (`with_offloading`) one microbatch counts: others
-/// are in host memory. Where parameters of encoders are there while the llm computes, the llm has
-/// their room, in the bound above too.
+/// Per stage: how many of its largest microbatch it may keep of what state leaves of its device; at
+/// least 1. Of what is offloaded (`with_offloading`) one microbatch counts: others are in host
+/// memory. Where parameters of encoders are there while the llm computes, the llm has their room,
+/// in the bound above too.
+///
+/// In schedules of phases encoders and llm divide the room so that the llm takes least time
+/// (`divide_room`). Elsewhere all stages of a device share it evenly: it is not known how much
+/// sooner a step ends with more in flight on one of them. So they do in phases whose windows may
+/// have to become one (`phase_windows`), as samples deferred to a later microbatch of the llm have
+/// them, or encoders that have a microbatch of it in different places of their lists: encoders then
+/// keep more than a window, and narrower ones could leave no order that keeps within bounds.
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
-                                                const std::vector<MicrobatchList>& microbatches);
+                                                const std::vector<MicrobatchList>& microbatches,
+                                                const Schedule& schedule);
 
 }  // namespace troupe::scheduler

@@ -115,12 +115,66 @@ TEST_CASE("stages of one device share what their state leaves", "[engine]") {
   const auto plan = make_parallel_plan(prepare(job).value()).value();
   const Fixture fixture;
   const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0, 1}}}}}};
-  CHECK((memory_bounds(plan, fixture.costs, Bytes{280}, cut).value() ==
+  CHECK((memory_bounds(plan, fixture.costs, Bytes{280}, cut, "1f1b").value() ==
          std::vector<std::int32_t>{4, 2}));
 }
 
+/// Vision and the first of two stages of the llm on one device, the second on another. Microbatches
+/// of vision keep 5 bytes for each sample, those of the llm 20.
+struct Phased : Fixture {
+  using Bounds = std::vector<std::int32_t>;
+
+  Phased() {
+    auto job = tiny_job();
+    job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                      {0, 0, {{"llm", LayerRange{0, 2}}}},
+                                      {1, 0, {{"llm", LayerRange{2, 4}}}}}};
+    job.cluster.nodes = job.cluster.local_nodes = 2;
+    plan = make_parallel_plan(prepare(job).value()).value();
+    costs.activation_bytes = [](StageId stage, const std::vector<std::int32_t>& samples) {
+      return (stage.value == 0 ? 5.0 : 20.0) * static_cast<double>(samples.size());
+    };
+  }
+  /// Where state leaves 50 bytes of the first device, and 150 of the other.
+  Bounds bounds(const std::string& schedule, const std::vector<std::vector<std::int32_t>>& vision,
+                const std::vector<std::vector<std::int32_t>>& llm) const {
+    std::vector<MicrobatchList> cut(2);
+    for (const auto& samples : vision) cut[0].push_back({{{samples}}});
+    for (const auto& samples : llm) cut[1].push_back({{{samples}}});
+    return memory_bounds(plan, costs, Bytes{250}, cut, schedule).value();
+  }
+};
+
+TEST_CASE("in phases an llm short of memory has what encoders can spare", "[engine]") {
+  const Phased phased;
+  const std::vector<std::vector<std::int32_t>> six{{0}, {1}, {2}, {3}, {4}, {5}};
+  // 25 bytes for each.
+  CHECK((phased.bounds("1f1b", six, six) == Phased::Bounds{5, 1, 7}));
+  // Two of the llm's in flight leave ten bytes, two of vision's: three windows, 3 + 3 / 2 round
+  // trips. One would take 1 + 5. Nothing follows the second stage.
+  for (const std::string schedule : {"three-phase", "dip"})
+    CHECK((phased.bounds(schedule, six, six) == Phased::Bounds{2, 2, 1}));
+  // So it is where two of the llm's are one of vision's, and with one of text alone: no window
+  // waits for another.
+  CHECK((phased.bounds("dip", {{0, 1}, {2, 3}}, {{0}, {1}, {8}, {2}, {3}}) ==
+         Phased::Bounds{1, 2, 1}));
+}
+
+TEST_CASE("windows that may have to become one share the room evenly", "[engine]") {
+  const Phased phased;
+  // Samples that wait for a later microbatch of the llm: 25 bytes for each.
+  CHECK((phased.bounds("three-phase", {{0, 1}, {2}, {3}}, {{0}, {1, 2}, {3}}) ==
+         Phased::Bounds{2, 1, 3}));
+  // The other way round.
+  CHECK(
+      (phased.bounds("three-phase", {{0}, {1}, {2}}, {{0}, {2}, {1}}) == Phased::Bounds{5, 1, 7}));
+  // A piece of a sample, which nobody trains by that number.
+  CHECK((phased.bounds("three-phase", {{0}, {9}}, {{0}, {1}}) == Phased::Bounds{5, 1, 7}));
+  CHECK((phased.bounds("three-phase", {{0}, {1}}, {{0}, {1}}) == Phased::Bounds{2, 2, 1}));
+}
+
 TEST_CASE("parameters that leave give their room to the llm of their pipeline", "[engine]") {
-  // As above; 40 of the encoder's 100 bytes leave: 120 bytes for the llm are 60 for each stage.
+  // 80 bytes are left, and 40 of the encoder's 100 leave: the llm's 20 leave the encoder all 80.
   auto job = tiny_job();
   job.scheduler.schedule = "three-phase";
   job.scheduler.offload_encoders = "parameters";
@@ -136,9 +190,9 @@ TEST_CASE("parameters that leave give their room to the llm of their pipeline", 
     for (std::size_t r = 0; r < plan.replicas.size(); ++r)
       cut.push_back(plan.is_llm(ReplicaId{r}) ? MicrobatchList{{{{{0, 1}}}}}
                                               : MicrobatchList{{{{{0}}}}});
-    return memory_bounds(plan, fixture.costs, Bytes{280}, cut).value();
+    return memory_bounds(plan, fixture.costs, Bytes{280}, cut, job.scheduler.schedule).value();
   };
-  CHECK((bounds() == std::vector<std::int32_t>{4, 3}));
+  CHECK((bounds() == std::vector<std::int32_t>{8, 1}));
   // 120 of 30 bytes for 6 ms.
   CHECK(*cap_ms(plan, fixture.costs, Bytes{280}, ReplicaId{1}, {0, 1, 2}, 6) == 24);
   // Beside an encoder of others the llm may be in the middle of a batch when it begins.
@@ -148,7 +202,7 @@ TEST_CASE("parameters that leave give their room to the llm of their pipeline", 
   plan = make_parallel_plan(prepare(job).value()).value();
   const auto apart = bounds();
   for (std::size_t s = 0; s < apart.size(); ++s)
-    CHECK(apart[s] == (plan.is_llm(StageId{s}) ? 2 : 4));
+    CHECK(apart[s] == (plan.is_llm(StageId{s}) ? 1 : 6));
 }
 
 TEST_CASE("stages that share some of their devices leave what the fullest one has", "[engine]") {
@@ -165,8 +219,11 @@ TEST_CASE("stages that share some of their devices leave what the fullest one ha
   CHECK(*cap_ms(plan, fixture.costs, Bytes{240}, ReplicaId{1}, {0, 1, 2}, 6) == 8);
   // Both stages of a device have half of it, which takes two microbatches of 10 bytes.
   const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0}}}}}, {{{{{0}}}}}};
-  CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut).value() ==
+  CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut, "1f1b").value() ==
          std::vector<std::int32_t>{2, 2, 2}));
+  // In phases an llm of one stage has one in flight.
+  CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut, "three-phase").value() ==
+         std::vector<std::int32_t>{3, 1, 1}));
 }
 
 TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]") {
@@ -175,7 +232,7 @@ TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]"
   const std::vector<MicrobatchList> cut{{{{{{0}}, {{1}}}}, {{{{2}}}}}, {{{{{0, 1, 2}}}}}};
   using Bounds = std::vector<std::int32_t>;
   const auto bounds = [&](std::int64_t memory) {
-    return memory_bounds(fixture.plan, fixture.costs, Bytes{memory}, cut);
+    return memory_bounds(fixture.plan, fixture.costs, Bytes{memory}, cut, "1f1b");
   };
   CHECK((bounds(165).value() == Bounds{3, 2}));
   CHECK((bounds(130).value() == Bounds{1, 1}));
@@ -188,8 +245,11 @@ TEST_CASE("of what is offloaded one microbatch at a time has room", "[engine]") 
   };
   const std::vector<MicrobatchList> cut{{{{{{0, 1}}}}}, {{{{{0, 1, 2}}}}}};
   // Of 65 bytes the encoder's 16 that move are there once, and 4 stay of each: (65 - 16) / 4.
-  CHECK((memory_bounds(fixture.plan, fixture.costs, Bytes{165}, cut).value() ==
-         std::vector<std::int32_t>{12, 2}));
+  const auto bounds = [&](const std::string& schedule) {
+    return memory_bounds(fixture.plan, fixture.costs, Bytes{165}, cut, schedule).value();
+  };
+  CHECK((bounds("1f1b") == std::vector<std::int32_t>{12, 2}));
+  CHECK((bounds("three-phase") == std::vector<std::int32_t>{12, 1}));
 }
 
 TEST_CASE("outputs stay where all else of an encoder's part is offloaded", "[engine]") {
@@ -222,7 +282,7 @@ TEST_CASE("a microbatch that does not fit alone is named, on either side", "[eng
     std::vector<MicrobatchList> cut(2);
     cut[0] = {{{{std::vector<std::int32_t>(encoder, 0)}}}};
     cut[1] = {{{{{0}}}}, {{{std::vector<std::int32_t>(last, 0)}}}};
-    return memory_bounds(fixture.plan, fixture.costs, Bytes{125}, cut);
+    return memory_bounds(fixture.plan, fixture.costs, Bytes{125}, cut, "1f1b");
   };
   CHECK(sides(2, 2).ok());
   const auto late = sides(2, 3);
