@@ -146,7 +146,8 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
     // A bound on microbatches in flight is none on what one keeps.
     return options_.max_in_flight > 0 &&
            !scheduler::memory_bounds(plan_, work->bound_costs, costs_->device_memory,
-                                     made.value().iteration.microbatches, options_.schedule)
+                                     made.value().iteration.microbatches, options_.schedule,
+                                     *work->flow)
                 .ok();
   };
   if (!is_bounded || !lacks_room()) return made;

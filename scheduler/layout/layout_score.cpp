@@ -199,7 +199,7 @@ Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(
     return std::vector<std::int32_t>(plan.stages.size(), request_.max_in_flight);
   if (request_.device_memory.count() == 0) return none;
   return memory_bounds(plan, with_arriving_rows(costs, plan, samples), request_.device_memory,
-                       microbatches, request_.schedule);
+                       microbatches, request_.schedule, RowFlow(plan.model, samples));
 }
 
 Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches,

@@ -10,11 +10,10 @@
 #include <utility>
 
 #include "runtime/vocabulary/host_state.hpp"
-#include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
-#include "scheduler/simulate/room_division.hpp"
+#include "scheduler/simulate/room_demands.hpp"
 
 namespace troupe::scheduler {
 
@@ -73,15 +72,9 @@ Room room_beside(const ParallelPlan& plan, const std::vector<Room>& rooms, Stage
   return *least;
 }
 
-struct Largest {
-  double bytes = 0;
-  double offloaded = 0;  ///< Of these.
-  std::size_t microbatch = 0;
-};
-
-Largest largest_of(const std::vector<Microbatch>& microbatches, const SimulationCosts& costs,
-                   StageId stage) {
-  Largest largest;
+LargestMicrobatch largest_of(const std::vector<Microbatch>& microbatches,
+                             const SimulationCosts& costs, StageId stage) {
+  LargestMicrobatch largest;
   for (std::size_t m = 0; m < microbatches.size(); ++m) {
     double bytes = 0, offloaded = 0;
     for (const auto& part : microbatches[m].parts) {
@@ -119,7 +112,7 @@ std::vector<std::vector<Arrival>> arrivals_of(const ParallelPlan& plan) {
   return arrivals;
 }
 
-Error too_large(const Largest& largest, double room, StageId stage, PipelineId pipeline) {
+Error too_large(const LargestMicrobatch& largest, double room, StageId stage, PipelineId pipeline) {
   const auto mebibytes = [](double bytes) {
     std::ostringstream text;
     text << std::fixed << std::setprecision(1) << bytes / (1 << 20) << " MiB";
@@ -143,7 +136,7 @@ std::int32_t even_share(double room, double stages, double microbatch_bytes) {
 }
 
 std::vector<std::int32_t> even_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
-                                      const std::vector<Largest>& largest) {
+                                      const std::vector<LargestMicrobatch>& largest) {
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const Room room = room_beside(plan, rooms, StageId{s});
@@ -153,40 +146,14 @@ std::vector<std::int32_t> even_bounds(const ParallelPlan& plan, const std::vecto
   return bounds;
 }
 
-/// Per device.
-std::vector<RoomDemand> demands_of(const ParallelPlan& plan, const std::vector<Room>& rooms,
-                                   const std::vector<Largest>& largest,
-                                   const std::vector<MicrobatchList>& microbatches) {
-  const auto depths = stage_depths(plan);
-  std::vector<RoomDemand> demands(rooms.size());
-  for (std::size_t d = 0; d < rooms.size(); ++d) demands[d].leaving_bytes = rooms[d].given;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const Stage& stage = plan.stages[s];
-    const auto count = static_cast<double>(microbatches[stage.replica.index()].size());
-    for (const DeviceId device : stage.devices) {
-      RoomDemand& demand = demands[device.index()];
-      if (plan.is_llm(StageId{s})) {
-        demand.llm_bytes += largest[s].bytes;
-        demand.llm_microbatches = std::max(demand.llm_microbatches, count);
-        demand.depth = std::max(demand.depth, std::min<double>(depths[s], count));
-      } else {
-        demand.encoder_bytes += largest[s].bytes - largest[s].offloaded;
-        demand.once_bytes += largest[s].offloaded;
-        demand.encoder_microbatches = std::max(demand.encoder_microbatches, count);
-      }
-    }
-  }
-  return demands;
-}
-
-/// On the device of a stage that leaves it least.
+/// Of a stage on the device that leaves it least.
 std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
-                                         const std::vector<Largest>& largest,
-                                         const std::vector<MicrobatchList>& microbatches) {
-  const auto demands = demands_of(plan, rooms, largest, microbatches);
+                                         std::vector<RoomDemand> demands) {
   std::vector<RoomDivision> divisions;
-  for (std::size_t d = 0; d < rooms.size(); ++d)
+  for (std::size_t d = 0; d < rooms.size(); ++d) {
+    demands[d].leaving_bytes = rooms[d].given;
     divisions.push_back(divide_room(rooms[d].bytes, demands[d]));
+  }
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     std::int32_t least = std::numeric_limits<std::int32_t>::max();
@@ -197,41 +164,6 @@ std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::ve
     bounds.push_back(least);
   }
   return bounds;
-}
-
-/// Whether windows never have to become one, however wide they are: all encoders have the samples
-/// of a microbatch of the llm in one place of their lists, and those of the next one not before it.
-bool keep_windows_apart(const ParallelPlan& plan, const std::vector<MicrobatchList>& microbatches) {
-  constexpr std::int32_t kNone = -1;
-  std::vector<std::vector<std::int32_t>> places(microbatches.size());  // By microbatch of the llm.
-  std::vector<std::int32_t*> place_of;                                 // By sample.
-  const auto visit = [&](bool llm, const auto& see) {
-    for (std::size_t r = 0; r < microbatches.size(); ++r) {
-      if (plan.is_llm(ReplicaId{r}) != llm) continue;
-      for (std::size_t m = 0; m < microbatches[r].size(); ++m)
-        for (const Part& part : microbatches[r][m].parts)
-          for (const std::int32_t sample : part.samples) see(r, m, at(sample));
-    }
-  };
-  for (std::size_t r = 0; r < microbatches.size(); ++r)
-    places[r].assign(microbatches[r].size(), kNone);
-  visit(true, [&](std::size_t r, std::size_t m, std::size_t sample) {
-    if (place_of.size() <= sample) place_of.resize(sample + 1);
-    place_of[sample] = &places[r][m];
-  });
-  bool apart = true;
-  visit(false, [&](std::size_t, std::size_t m, std::size_t sample) {
-    // Pieces of a sample are of no microbatch of the llm by their own number.
-    std::int32_t* place = sample < place_of.size() ? place_of[sample] : nullptr;
-    const auto here = static_cast<std::int32_t>(m);
-    apart = apart && place && (*place == kNone || *place == here);
-    if (apart) *place = here;
-  });
-  for (auto& own : places) {
-    std::erase(own, kNone);  // Text alone.
-    apart = apart && std::ranges::is_sorted(own);
-  }
-  return apart;
 }
 
 }  // namespace
@@ -314,9 +246,9 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
                                                 const std::vector<MicrobatchList>& microbatches,
-                                                const Schedule& schedule) {
+                                                const Schedule& schedule, const RowFlow& flow) {
   const auto rooms = rooms_of(plan, costs, device_memory);
-  std::vector<Largest> largest;
+  std::vector<LargestMicrobatch> largest;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const StageId stage{s};
     largest.push_back(largest_of(microbatches[plan.at(stage).replica.index()], costs, stage));
@@ -324,9 +256,10 @@ Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
     if (largest.back().bytes > room)
       return too_large(largest.back(), room, stage, plan.pipeline_of(stage));
   }
-  return has_phases(schedule) && keep_windows_apart(plan, microbatches)
-             ? divided_bounds(plan, rooms, largest, microbatches)
-             : even_bounds(plan, rooms, largest);
+  if (!has_phases(schedule) || !keep_windows_apart(plan, microbatches))
+    return even_bounds(plan, rooms, largest);
+  return divided_bounds(plan, rooms,
+                        room_demands(plan, flow, costs.bytes_per_element, largest, microbatches));
 }
 
 }  // namespace troupe::scheduler

@@ -14,6 +14,7 @@
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_shape.hpp"
+#include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
 
@@ -58,11 +59,15 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 /// them, or encoders that have a microbatch of it in different places of their lists: encoders then
 /// keep more than a window, and narrower ones could leave no order that keeps within bounds.
 ///
+/// Where encoders share a device, rows that wait there for the llm until it has been through a
+/// window count with each of the window's microbatches, or the gradients that come for encoders.
+/// `flow`: of all units; the rows are among what `costs` has the llm keep (`with_arriving_rows`).
+///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
                                                 const std::vector<MicrobatchList>& microbatches,
-                                                const Schedule& schedule);
+                                                const Schedule& schedule, const RowFlow& flow);
 
 }  // namespace troupe::scheduler

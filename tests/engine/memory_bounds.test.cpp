@@ -27,6 +27,17 @@ struct Fixture {
   }
 };
 
+/// Where no rows go from stage to stage.
+Result<std::vector<std::int32_t>> bounds_of(const ParallelPlan& plan,
+                                            const scheduler::SimulationCosts& costs,
+                                            Bytes device_memory,
+                                            const std::vector<MicrobatchList>& microbatches,
+                                            const std::string& schedule) {
+  const std::vector<SampleShape> empty(16);
+  return memory_bounds(plan, costs, device_memory, microbatches, schedule,
+                       scheduler::RowFlow(plan.model, empty));
+}
+
 std::optional<double> cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                              Bytes device_memory, ReplicaId llm,
                              const std::vector<std::int32_t>& samples, double llm_ms) {
@@ -115,7 +126,7 @@ TEST_CASE("stages of one device share what their state leaves", "[engine]") {
   const auto plan = make_parallel_plan(prepare(job).value()).value();
   const Fixture fixture;
   const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0, 1}}}}}};
-  CHECK((memory_bounds(plan, fixture.costs, Bytes{280}, cut, "1f1b").value() ==
+  CHECK((bounds_of(plan, fixture.costs, Bytes{280}, cut, "1f1b").value() ==
          std::vector<std::int32_t>{4, 2}));
 }
 
@@ -141,7 +152,7 @@ struct Phased : Fixture {
     std::vector<MicrobatchList> cut(2);
     for (const auto& samples : vision) cut[0].push_back({{{samples}}});
     for (const auto& samples : llm) cut[1].push_back({{{samples}}});
-    return memory_bounds(plan, costs, Bytes{250}, cut, schedule).value();
+    return bounds_of(plan, costs, Bytes{250}, cut, schedule).value();
   }
 };
 
@@ -173,6 +184,32 @@ TEST_CASE("windows that may have to become one share the room evenly", "[engine]
   CHECK((phased.bounds("three-phase", {{0}, {1}}, {{0}, {1}}) == Phased::Bounds{2, 2, 1}));
 }
 
+TEST_CASE("rows of a window that wait for the llm take room, as gradients for encoders do",
+          "[engine]") {
+  Phased phased;
+  const std::vector<SampleShape> samples(6, with_picture(phased.plan));
+  // The rows of a picture as they enter the llm: vision keeps as much of a sample, the llm's first
+  // stage beside the rows twice that.
+  const double rows = 4.0 * 4.0 * static_cast<double>(phased.plan.model.modules[2].hidden_width);
+  phased.costs.activation_bytes = [rows](StageId stage, const std::vector<std::int32_t>& part) {
+    return (stage.value == 0 ? rows : 2 * rows) * static_cast<double>(part.size());
+  };
+  const auto costs = with_arriving_rows(phased.costs, phased.plan, samples);
+  std::vector<MicrobatchList> cut(2);
+  for (std::int32_t sample = 0; sample < 6; ++sample)
+    for (auto& list : cut) list.push_back({{{{sample}}}});
+  const auto bounds = [&](double room) {
+    const auto bytes = static_cast<std::int64_t>(200 + room * rows);
+    return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase",
+                         scheduler::RowFlow(phased.plan.model, samples))
+        .value();
+  };
+  // Two of the llm's in flight are 4 of 14: five of vision's are as much as rows that wait for the
+  // llm. All six in one window would be 12.
+  CHECK((bounds(14) == Phased::Bounds{5, 2, 1}));
+  CHECK((bounds(16) == Phased::Bounds{6, 2, 1}));
+}
+
 TEST_CASE("parameters that leave give their room to the llm of their pipeline", "[engine]") {
   // 80 bytes are left, and 40 of the encoder's 100 leave: the llm's 20 leave the encoder all 80.
   auto job = tiny_job();
@@ -190,7 +227,7 @@ TEST_CASE("parameters that leave give their room to the llm of their pipeline", 
     for (std::size_t r = 0; r < plan.replicas.size(); ++r)
       cut.push_back(plan.is_llm(ReplicaId{r}) ? MicrobatchList{{{{{0, 1}}}}}
                                               : MicrobatchList{{{{{0}}}}});
-    return memory_bounds(plan, fixture.costs, Bytes{280}, cut, job.scheduler.schedule).value();
+    return bounds_of(plan, fixture.costs, Bytes{280}, cut, job.scheduler.schedule).value();
   };
   CHECK((bounds() == std::vector<std::int32_t>{8, 1}));
   // 120 of 30 bytes for 6 ms.
@@ -219,10 +256,10 @@ TEST_CASE("stages that share some of their devices leave what the fullest one ha
   CHECK(*cap_ms(plan, fixture.costs, Bytes{240}, ReplicaId{1}, {0, 1, 2}, 6) == 8);
   // Both stages of a device have half of it, which takes two microbatches of 10 bytes.
   const std::vector<MicrobatchList> cut{{{{{{0}}}}}, {{{{{0}}}}}, {{{{{0}}}}}};
-  CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut, "1f1b").value() ==
+  CHECK((bounds_of(plan, fixture.costs, Bytes{240}, cut, "1f1b").value() ==
          std::vector<std::int32_t>{2, 2, 2}));
   // In phases an llm of one stage has one in flight.
-  CHECK((memory_bounds(plan, fixture.costs, Bytes{240}, cut, "three-phase").value() ==
+  CHECK((bounds_of(plan, fixture.costs, Bytes{240}, cut, "three-phase").value() ==
          std::vector<std::int32_t>{3, 1, 1}));
 }
 
@@ -232,7 +269,7 @@ TEST_CASE("a stage runs ahead as far as its largest microbatch fits", "[engine]"
   const std::vector<MicrobatchList> cut{{{{{{0}}, {{1}}}}, {{{{2}}}}}, {{{{{0, 1, 2}}}}}};
   using Bounds = std::vector<std::int32_t>;
   const auto bounds = [&](std::int64_t memory) {
-    return memory_bounds(fixture.plan, fixture.costs, Bytes{memory}, cut, "1f1b");
+    return bounds_of(fixture.plan, fixture.costs, Bytes{memory}, cut, "1f1b");
   };
   CHECK((bounds(165).value() == Bounds{3, 2}));
   CHECK((bounds(130).value() == Bounds{1, 1}));
@@ -246,7 +283,7 @@ TEST_CASE("of what is offloaded one microbatch at a time has room", "[engine]") 
   const std::vector<MicrobatchList> cut{{{{{{0, 1}}}}}, {{{{{0, 1, 2}}}}}};
   // Of 65 bytes the encoder's 16 that move are there once, and 4 stay of each: (65 - 16) / 4.
   const auto bounds = [&](const std::string& schedule) {
-    return memory_bounds(fixture.plan, fixture.costs, Bytes{165}, cut, schedule).value();
+    return bounds_of(fixture.plan, fixture.costs, Bytes{165}, cut, schedule).value();
   };
   CHECK((bounds("1f1b") == std::vector<std::int32_t>{12, 2}));
   CHECK((bounds("three-phase") == std::vector<std::int32_t>{12, 1}));
@@ -282,7 +319,7 @@ TEST_CASE("a microbatch that does not fit alone is named, on either side", "[eng
     std::vector<MicrobatchList> cut(2);
     cut[0] = {{{{std::vector<std::int32_t>(encoder, 0)}}}};
     cut[1] = {{{{{0}}}}, {{{std::vector<std::int32_t>(last, 0)}}}};
-    return memory_bounds(fixture.plan, fixture.costs, Bytes{125}, cut, "1f1b");
+    return bounds_of(fixture.plan, fixture.costs, Bytes{125}, cut, "1f1b");
   };
   CHECK(sides(2, 2).ok());
   const auto late = sides(2, 3);
