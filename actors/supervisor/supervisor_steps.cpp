@@ -17,6 +17,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "engine/execution/plan_slices.hpp"
 #include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
@@ -168,8 +169,9 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   const bool is_empty = batch->iteration.samples.empty();
   if (!is_empty) {
     state.newest_batch = batch;
+    const engine::PlanSlices slices(batch->iteration, state.configuration.plan);
     for (const NodeId node : state.configuration.plan.nodes())
-      send_to_node(self, node, engine::slice_for(batch->iteration, state.configuration.plan, node));
+      send_to_node(self, node, slices.of(node));
   }
   if (idle && is_empty) go_on(self, Move::close_empty);
   ask_for_plan(self);

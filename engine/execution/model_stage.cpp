@@ -81,8 +81,11 @@ Result<at::Tensor> ModelStage::run_layers(std::size_t run_index, PartKey part, F
   return value;
 }
 
+/// A node has its own samples alone, and is told what all of them have.
 std::int64_t ModelStage::segments_of_batch(ModuleId module) const {
-  return segment_count(plan_.model, module, iteration_->samples);
+  const auto& counted = iteration_->segments;
+  return counted.empty() ? segment_count(plan_.model, module, iteration_->samples)
+                         : counted[module.index()];
 }
 
 Status ModelStage::forward(PartKey part) {

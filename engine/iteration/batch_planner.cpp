@@ -291,38 +291,4 @@ std::vector<ModuleId> all_encoders(const ModelGraph& model) {
   return found;
 }
 
-IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan, NodeId node) {
-  IterationPlan slice;
-  slice.step = iteration.step;
-  slice.epoch_number = iteration.epoch_number;
-  slice.samples = iteration.samples;
-  slice.pieces = iteration.pieces;
-  slice.trained_tokens = iteration.trained_tokens;
-  slice.microbatches = iteration.microbatches;
-  slice.max_in_flight = iteration.max_in_flight;
-  slice.boundaries = iteration.boundaries;
-  slice.actions.resize(iteration.actions.size());
-  for (std::size_t device = 0; device < slice.actions.size(); ++device)
-    if (plan.devices[device].node == node) slice.actions[device] = iteration.actions[device];
-  for (std::size_t m = 0; m < iteration.messages.size(); ++m) {
-    const Message& message = iteration.messages[m];
-    const bool passes_here =
-        message.relay.valid() && plan.devices[message.relay.index()].node == node;
-    if (plan.node_of(message.source.stage) != node &&
-        plan.node_of(message.destination.stage) != node && !passes_here)
-      continue;
-    slice.messages.push_back(message);
-    slice.message_ids.push_back(iteration.id_of(m));
-  }
-  for (std::size_t i = 0; i < iteration.deliveries.size(); ++i) {
-    const Delivery& delivery = iteration.deliveries[i];
-    if (plan.devices[delivery.from.index()].node != node &&
-        plan.node_of(delivery.destination.stage) != node)
-      continue;
-    slice.deliveries.push_back(delivery);
-    slice.delivery_ids.emplace_back(i);
-  }
-  return slice;
-}
-
 }  // namespace troupe::engine

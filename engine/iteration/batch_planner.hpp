@@ -218,9 +218,4 @@ class BatchPlanner {
 /// have none.
 std::vector<ModuleId> all_encoders(const ModelGraph& model);
 
-/// The pieces of an iteration that one node needs: the action lists of other nodes' devices are
-/// empty, and of the messages those are there that a stage of its own sends or receives. Samples
-/// and microbatches are whole.
-IterationPlan slice_for(const IterationPlan& iteration, const ParallelPlan& plan, NodeId node);
-
 }  // namespace troupe::engine

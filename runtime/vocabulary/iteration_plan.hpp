@@ -175,9 +175,12 @@ struct Delivery {
 struct IterationPlan {
   std::int64_t step = 0;                 ///< Optimizer step it belongs to, from 1.
   EpochNumber epoch_number = 0;          ///< Configuration it was planned for.
-  std::vector<SampleShape> samples;      ///< In training order.
+  std::vector<SampleShape> samples;      ///< In training order; a node has those of its own parts.
   std::vector<SamplePiece> pieces = {};  ///< Of samples that encoders take in pieces.
   TokenCount trained_tokens = 0;         ///< Of the whole global batch: the loss's one divisor.
+  /// Per module, of the whole batch: what its layers' own losses are divided by. Empty: all samples
+  /// are there.
+  std::vector<std::int64_t> segments = {};
   /// Per replica. A sample stands in exactly one part of every module group, also where it has no
   /// rows there; or pieces of it do, which together have each item for encoders of the group once.
   /// The llm takes samples whole.
@@ -209,10 +212,8 @@ struct IterationPlan {
 
   /// Null when it is not there.
   const Message* find(MessageId id) const { return find_in(messages, message_ids, id); }
-  /// Likewise.
   const Delivery* find(DeliveryId id) const { return find_in(deliveries, delivery_ids, id); }
-  /// REQUIRES: it is there.
-  const Message& at(MessageId id) const { return *find(id); }
+  const Message& at(MessageId id) const { return *find(id); }    ///< REQUIRES: it is there.
   const Delivery& at(DeliveryId id) const { return *find(id); }  ///< As above.
   MessageId id_of(std::size_t place) const {
     return message_ids.empty() ? MessageId{place} : message_ids[place];
@@ -223,7 +224,7 @@ struct IterationPlan {
   friend typename Inspector::result_type inspect(Inspector& f, IterationPlan& x) {
     return f(x.step, x.epoch_number, x.samples, x.pieces, x.trained_tokens, x.microbatches,
              x.messages, x.message_ids, x.deliveries, x.delivery_ids, x.actions, x.max_in_flight,
-             x.boundaries);
+             x.boundaries, x.segments);
   }
 
  private:

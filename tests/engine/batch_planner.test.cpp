@@ -264,31 +264,5 @@ TEST_CASE("a pipeline that is measured slow gets fewer samples, with the switch 
   CHECK(2 * measured.second <= predicted.second);
 }
 
-TEST_CASE("a slice keeps a node's own actions and messages, by their names", "[engine]") {
-  Fixture fixture;
-  auto planned = plan_tiny(fixture.planner, fixture.setup, fixture.plan, 0).value();
-  planned.iteration.pieces = {{0, ModuleId{0}, 0, 1}};
-
-  const auto slice = slice_for(planned.iteration, fixture.plan, NodeId{2});
-
-  for (std::size_t device = 0; device < 4; ++device)
-    CHECK(slice.actions[device].empty() == (device != 2));
-  std::size_t own = 0;
-  for (std::size_t m = 0; m < planned.iteration.messages.size(); ++m) {
-    const Message& message = planned.iteration.messages[m];
-    const auto touches = [&](StageId stage) { return fixture.plan.node_of(stage) == NodeId{2}; };
-    if (!touches(message.source.stage) && !touches(message.destination.stage)) continue;
-    CHECK((slice.at(MessageId{m}) == message));
-    CHECK((slice.id_of(own) == MessageId{m}));
-    ++own;
-  }
-  CHECK(slice.messages.size() == own);
-  CHECK(own > 0);
-  CHECK(own < planned.iteration.messages.size());
-  CHECK((slice.samples == planned.iteration.samples));
-  CHECK((slice.pieces == planned.iteration.pieces));
-  CHECK((slice.microbatches == planned.iteration.microbatches));
-}
-
 }  // namespace
 }  // namespace troupe::engine

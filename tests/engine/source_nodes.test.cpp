@@ -3,7 +3,10 @@
 
 #include "engine/setup/source_nodes.hpp"
 
+#include "engine/execution/plan_slices.hpp"
 #include "engine/layout/asked_layout.hpp"
+#include "runtime/vocabulary/sample_content.hpp"
+#include "tests/engine/names_in.hpp"
 #include "tests/engine/planner_fixture.hpp"
 #include "tests/torch_catch.hpp"
 
@@ -110,13 +113,18 @@ TEST_CASE("a node has what it receives and sends of a plan's deliveries", "[engi
   // The picture of sample 0 goes from node 1 to node 0, that of sample 2 from node 3, and the text
   // of sample 3 from node 1 to node 2.
   const std::vector<std::size_t> own{2, 2, 1, 1};
+  const PlanSlices slices(iteration, two.plan);
   for (const NodeId node : two.plan.nodes()) {
-    const auto slice = slice_for(iteration, two.plan, node);
+    const auto slice = slices.of(node);
     CHECK(slice.deliveries.size() == own[node.index()]);
     for (const auto& list : slice.actions)
-      for (const Action& action : list)
-        if (action.delivery.valid())
-          CHECK((slice.at(action.delivery) == iteration.at(action.delivery)));
+      for (const Action& action : list) {
+        if (!action.delivery.valid()) continue;
+        const Delivery &ours = slice.at(action.delivery), &whole = iteration.at(action.delivery);
+        CHECK((ours.destination == whole.destination));
+        CHECK(names_in(slice, ours.samples) == names_in(iteration, whole.samples));
+        CHECK(content_bytes(ours, SampleUnits(slice.samples, slice.pieces)) == ours.bytes);
+      }
   }
 }
 

@@ -20,6 +20,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/execution/executor.hpp"
 #include "engine/execution/model_stage.hpp"
+#include "engine/execution/plan_slices.hpp"
 #include "engine/iteration/prepared_votes.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/state/seeded_store.hpp"
@@ -67,19 +68,24 @@ class Cluster {
   Executor& executor(std::size_t device) { return *executors_[device]; }
 
   void begin(std::int64_t batch) {
-    auto planned = plan_tiny_batch(setup_, plan_, store_, batch);
-    REQUIRE(planned.ok());
-    iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
+    plan_batch(batch);
     for (auto& executor : executors_) REQUIRE(executor->begin(iteration_, store_).ok());
   }
 
-  /// The same where each node has samples of its own.
-  void begin(std::int64_t batch, std::span<SampleStore> stores) {
-    auto planned = plan_tiny_batch(setup_, plan_, store_, batch);
-    REQUIRE(planned.ok());
-    iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
+  /// The same where each device has what its node gets of the plan.
+  void begin_slices(std::int64_t batch) {
+    plan_batch(batch);
+    const PlanSlices slices(*iteration_, plan_);
     for (std::size_t device = 0; device < executors_.size(); ++device)
-      REQUIRE(executors_[device]->begin(iteration_, stores[device]).ok());
+      REQUIRE(executors_[device]->begin(slice_of(slices, device), store_).ok());
+  }
+
+  /// The same where each node has samples of its own, too.
+  void begin(std::int64_t batch, std::span<SampleStore> stores) {
+    plan_batch(batch);
+    const PlanSlices slices(*iteration_, plan_);
+    for (std::size_t device = 0; device < executors_.size(); ++device)
+      REQUIRE(executors_[device]->begin(slice_of(slices, device), stores[device]).ok());
   }
 
   /// Advances all devices until each is at `goal`; returns the first error, if any.
@@ -112,9 +118,12 @@ class Cluster {
     for (auto& executor : executors_) executor->decide(decision);
   }
 
-  /// A whole step.
-  void train(std::int64_t batch) {
-    begin(batch);
+  /// A whole step, by the whole plan or by slices of it.
+  void train(std::int64_t batch, bool in_slices = false) {
+    if (in_slices)
+      begin_slices(batch);
+    else
+      begin(batch);
     REQUIRE(advance_to(Progress::committing).ok());
     decide(outcome().decision);
     REQUIRE(advance_to(Progress::finished).ok());
@@ -158,6 +167,17 @@ class Cluster {
   }
 
  private:
+  void plan_batch(std::int64_t batch) {
+    auto planned = plan_tiny_batch(setup_, plan_, store_, batch);
+    REQUIRE(planned.ok());
+    iteration_ = std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
+  }
+
+  std::shared_ptr<const IterationPlan> slice_of(const PlanSlices& slices,
+                                                std::size_t device) const {
+    return std::make_shared<const IterationPlan>(slices.of(plan_.devices[device].node));
+  }
+
   void build(std::size_t device) {
     std::map<StageId, StageProgram*> programs;
     const auto kept = seeded_store(setup_, plan_, DeviceId{device}).value();
