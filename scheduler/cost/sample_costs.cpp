@@ -242,10 +242,11 @@ PassCosts SampleCosts::sample(const std::vector<AlikeLayers>& list, std::size_t 
   const std::size_t shape = shape_of(sample);
   for (const AlikeLayers& layers : list) {
     const Term& term = modules_[layers.module.index()][layers.sums].sums->terms[layers.term];
-    PassCosts one = each(term.curves.linear, [&](const auto& curve) {
-      return curve.variable_at(term.shapes[shape].tokens);
-    });
-    one += term.shapes[shape].attention;
+    const SampleTerm& own = term.shapes[shape];
+    const PartCurves& linear = term.curves.linear;
+    const PassCosts one{linear.forward.variable_at(own.tokens) + own.attention.forward,
+                        linear.input_grad.variable_at(own.tokens) + own.attention.input_grad,
+                        linear.weight_grad.variable_at(own.tokens) + own.attention.weight_grad, 0};
     sum += needed(layers, one, (*gradient_in_)[layers.module.index()][shape]);
   }
   return sum;

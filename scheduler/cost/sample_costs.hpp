@@ -60,7 +60,8 @@ class SampleCosts {
   /// Cost of these layers for the samples of a part, packed.
   PassCosts part(const std::vector<AlikeLayers>& list, std::span<const std::int32_t> samples) const;
 
-  /// Cost of these layers for one sample without the constants of a launch.
+  /// Cost of these layers for one sample without the constants of a launch; the bytes that it keeps
+  /// are left out.
   PassCosts sample(const std::vector<AlikeLayers>& list, std::size_t sample) const;
 
   /// Number of a sample's shape, below `shape_count`: samples of one shape cost the same in all

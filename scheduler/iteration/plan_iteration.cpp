@@ -32,17 +32,19 @@ std::vector<std::int32_t> even_pieces(std::int32_t count, std::int32_t pieces) {
   return sizes;
 }
 
-/// Counts how often each unit stands in one group, and refuses empty lists and bad indices.
-Status count_places(const std::vector<Microbatch>& list, const std::string& where,
+/// Counts how often each unit stands in one group, and refuses empty lists and bad indices. `where`
+/// names the replica, which only an error needs.
+template <class Where>
+Status count_places(const std::vector<Microbatch>& list, const Where& where,
                     std::vector<std::int32_t>& places) {
   for (std::size_t m = 0; m < list.size(); ++m) {
-    const std::string microbatch = where + " microbatch " + std::to_string(m);
-    if (list[m].parts.empty()) return wrong(microbatch + " has no part", "leave it out");
+    const auto named = [&] { return where() + " microbatch " + std::to_string(m); };
+    if (list[m].parts.empty()) return wrong(named() + " has no part", "leave it out");
     for (const auto& part : list[m].parts) {
-      if (part.samples.empty()) return wrong(microbatch + " has an empty part", "leave it out");
+      if (part.samples.empty()) return wrong(named() + " has an empty part", "leave it out");
       for (const auto sample : part.samples) {
         if (sample < 0 || at(sample) >= places.size())
-          return wrong(microbatch + " names sample or piece " + std::to_string(sample) + " of " +
+          return wrong(named() + " names sample or piece " + std::to_string(sample) + " of " +
                            std::to_string(places.size()),
                        "use indices into the iteration's samples, from 0, and then its pieces");
         ++places[at(sample)];
@@ -139,8 +141,9 @@ Status check_input(const ParallelPlan& plan, const IterationInput& input) {
       std::vector<std::int32_t>(input.samples.size() + input.pieces.size()));
   for (std::size_t r = 0; r < input.microbatches.size(); ++r) {
     const auto group = plan.replicas[r].group.index();
-    const std::string where =
-        "replica " + std::to_string(r) + " (" + plan.module_groups[group].name + ")";
+    const auto where = [&] {
+      return "replica " + std::to_string(r) + " (" + plan.module_groups[group].name + ")";
+    };
     if (auto s = count_places(input.microbatches[r], where, places[group]); !s.ok()) return s;
   }
   for (std::size_t g = 0; g < places.size(); ++g)

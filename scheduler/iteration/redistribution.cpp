@@ -44,6 +44,12 @@ class MessageBuilder {
   }
 
  private:
+  /// Where a sample's rows go.
+  struct EndOfSample {
+    MessageEnd end;
+    std::int32_t sample = -1;
+  };
+
   const std::vector<ModuleId>& modules_of(ReplicaId replica) const {
     return plan_.module_groups[plan_.at(replica).group.index()].modules;
   }
@@ -92,18 +98,29 @@ class MessageBuilder {
     const StageEdge edge{0, 0, module, true, layers};
     const std::vector<StageId>& entries = entries_of(module, next);
     const auto& places = places_[plan_.group_of(next).index()];
-    for_each_part(
-        stage_with(plan_, replica, {module, layers - 1}), module,
-        [&](MessageEnd source, const std::vector<std::int32_t>& moved) {
-          std::map<MessageEnd, std::vector<std::int32_t>> samples_to;
-          for (const auto sample : moved) {
-            const bool is_there = places[at(sample)].replica.valid();
-            const SamplePlace& place = places[at(is_there ? sample : units_.sample_of(sample))];
-            samples_to[{entries[place.replica.index()], place.microbatch, place.part}].push_back(
-                sample);
-          }
-          for (auto& [end, samples] : samples_to) add(edge, source, end, std::move(samples));
-        });
+    for_each_part(stage_with(plan_, replica, {module, layers - 1}), module,
+                  [&](MessageEnd source, const std::vector<std::int32_t>& moved) {
+                    ends_.clear();
+                    for (const auto sample : moved) {
+                      const bool is_there = places[at(sample)].replica.valid();
+                      const SamplePlace& place =
+                          places[at(is_there ? sample : units_.sample_of(sample))];
+                      ends_.push_back(
+                          {{entries[place.replica.index()], place.microbatch, place.part}, sample});
+                    }
+                    add_by_end(edge, source);
+                  });
+  }
+
+  /// Of one part: a message to each end, with its samples in their order.
+  void add_by_end(const StageEdge& edge, MessageEnd source) {
+    std::ranges::stable_sort(ends_, {}, &EndOfSample::end);
+    for (auto next = ends_.begin(); next != ends_.end();) {
+      const MessageEnd end = next->end;
+      std::vector<std::int32_t> samples;
+      for (; next != ends_.end() && next->end == end; ++next) samples.push_back(next->sample);
+      add(edge, source, end, std::move(samples));
+    }
   }
 
   void add(const StageEdge& edge, MessageEnd source, MessageEnd destination,
@@ -131,6 +148,7 @@ class MessageBuilder {
   const SampleUnits& units_;
   const std::vector<std::vector<SamplePlace>> places_;
   std::map<std::pair<ModuleId, ModuleId>, std::vector<StageId>> entries_;  // As `entries_of`.
+  std::vector<EndOfSample> ends_;  // Of the part that is looked at.
   std::vector<Message> messages_;
 };
 
