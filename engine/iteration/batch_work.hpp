@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,11 +36,12 @@ struct BatchWork {
   /// The same with rows that arrive, for bounds of memory; empty functions where there are none.
   scheduler::SimulationCosts bound_costs;
   std::vector<double> rooms_in_flight = {};  ///< Per stage; empty where there are none.
-  scheduler::TaskCost profile_ms;            ///< Of tasks, not corrected.
   std::vector<PhaseWork> phases;             ///< Per module group, as the profile says.
   std::vector<SamplePiece> pieces = {};      ///< That parts may name behind the samples.
   NodeTimes times = {};                      ///< Nodes that are slow: in `phases`, not in `costs`.
   std::shared_ptr<const scheduler::RowFlow> flow = {};  ///< Of samples and pieces.
+  /// What these take at the degrees of all stages; none: no costs are known.
+  std::optional<scheduler::SampleCosts> samples = {};
 };
 
 /// Milliseconds of each sample in all encoders and projectors, and in the llm, at the degrees of

@@ -12,7 +12,6 @@
 #include "engine/iteration/pipeline_shares.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/planning_budget.hpp"
-#include "engine/iteration/simulated_trace.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
@@ -20,13 +19,10 @@
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/memory_bounds.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
-#include "scheduler/simulate/simulate_plan.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-constexpr std::size_t kTimelineActionsMax = 50'000;  // Nobody looks at more of one step.
 
 bool encoder_side_trains(const ModelGraph& model) {
   return std::any_of(model.modules.begin(), model.modules.end(), [](const ModuleSpec& module) {
@@ -50,14 +46,15 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
 
 Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& speeds) const {
   if (costs_) batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
+  auto weights = weigh_samples(plan_, batch.sums.get(), batch.samples);
+  if (!weights.ok()) return std::move(weights).error();
+  batch.weights = std::move(weights).value();
   if (plan_.pipelines.size() == 1) {  // Whatever they weigh.
     auto all = deal_samples("count", std::vector<balancer::Workload>(batch.samples.size()), {1});
     return batch.pipelines = std::move(all).value(), std::move(batch);
   }
-  const auto weights = weigh_samples(plan_, batch.sums.get(), batch.samples);
-  if (!weights.ok()) return weights.error();
   const auto dealt = [&](Exchange exchange) {
-    return deal_samples(options_.dealing, weights_for(exchange, weights.value()),
+    return deal_samples(options_.dealing, weights_for(exchange, batch.weights),
                         ms_per_work(speeds, exchange == Exchange::per_phase));
   };
   auto pipelines = dealt(tries(Exchange::off) ? Exchange::off : Exchange::per_phase);
@@ -105,9 +102,13 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   auto sums = batch.sums;
   if (costs_ && (!sums || !work.pieces.empty()))
     sums = std::make_shared<scheduler::SampleSums>(costs_->model, units.shapes());
-  auto weights = weigh_samples(plan_, sums.get(), batch.samples);
-  if (!weights.ok()) return std::move(weights).error();
-  work.workloads = work.profile = std::move(weights).value();
+  work.profile = batch.weights;
+  if (work.profile.empty()) {
+    auto weights = weigh_samples(plan_, sums.get(), batch.samples);
+    if (!weights.ok()) return std::move(weights).error();
+    work.profile = std::move(weights).value();
+  }
+  work.workloads = work.profile;
   if (!costs_) {
     work.phases = phase_works(plan_, units, nullptr);
     return work;
@@ -115,6 +116,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   const auto samples = sums->of(plan_);
   if (!samples.ok()) return samples.error();
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
+  work.samples = samples.value();
   if (options_.offload_encoders)
     work.costs = scheduler::with_offloading(std::move(work.costs), plan_, units.shapes());
   if (bounds_memory()) {
@@ -122,7 +124,6 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
     work.rooms_in_flight =
         scheduler::rooms_in_flight(plan_, work.bound_costs, costs_->device_memory);
   }
-  work.profile_ms = work.costs.task_ms;
   work.phases = phase_works(plan_, units, &samples.value(),
                             scheduler::bytes_per_element(costs_->options.dtype),
                             inside_node_share(costs_->options.speeds), work.times);
@@ -150,6 +151,7 @@ std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
 }
 
 Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& work,
+                                           const scheduler::SimulationCosts& profile,
                                            std::vector<MicrobatchList> microbatches) const {
   scheduler::IterationInput input;
   input.step = batch.step;
@@ -173,56 +175,10 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.routes.pin = options_.boundary;
   if (work.costs.task_ms) {
     input.routes.link_ms = scheduler::link_costs(work.costs);
-    input.task_cost = work.costs.task_ms;
+    input.task_cost = correction_ ? work.costs.task_ms : profile.task_ms;
     input.message_cost = scheduler::message_costs(plan_, work.costs);
   }
   return scheduler::plan_iteration(plan_, std::move(input));
-}
-
-/// Runs the plan on paper: as it was made, and as stages run at present.
-Status Microbatching::predict(const IterationPlan& iteration, const Work& work,
-                              Prediction& prediction) const {
-  auto costs = work.costs;
-  costs.task_ms = work.profile_ms;
-  auto simulated = simulate(iteration, costs, !is_calibrated());
-  if (!simulated.ok()) return std::move(simulated).error();
-  prediction.profile_step_ms = simulated.value().step_ms;
-  prediction.profile_stage_ms = simulated.value().stage_ms;
-  if (is_calibrated()) return predict_present(iteration, work, prediction);
-  note_present(iteration, work, std::move(simulated).value(), prediction);
-  return Done{};
-}
-
-Status Microbatching::predict_present(const IterationPlan& iteration, const Work& work,
-                                      Prediction& prediction) const {
-  auto simulated = simulate(iteration, correction_ ? work.costs : present_costs(work), true);
-  if (!simulated.ok()) return std::move(simulated).error();
-  note_present(iteration, work, std::move(simulated).value(), prediction);
-  return Done{};
-}
-
-Result<scheduler::SimulatedStep> Microbatching::simulate(const IterationPlan& iteration,
-                                                         const scheduler::SimulationCosts& costs,
-                                                         bool records) const {
-  std::size_t actions = 0;
-  for (const auto& list : iteration.actions) actions += list.size();
-  scheduler::SimulationOptions options;
-  options.record_timeline = records && actions <= kTimelineActionsMax;
-  return scheduler::simulate(plan_, iteration, costs, options);
-}
-
-void Microbatching::note_present(const IterationPlan& iteration, const Work& work,
-                                 scheduler::SimulatedStep step, Prediction& prediction) const {
-  prediction.planned_stage_ms = correction_ ? step.stage_ms : prediction.profile_stage_ms;
-  prediction.events = simulated_trace(iteration, step, work.costs.bytes_per_element);
-  prediction.calibrated_step_ms = step.step_ms;
-  prediction.calibrated_stage_ms = std::move(step.stage_ms);
-  prediction.activations.clear();
-  for (const double bytes : step.peak_activation_bytes)
-    prediction.activations.push_back(Bytes{static_cast<std::int64_t>(bytes)});
-  const auto width = plan_.model.at(plan_.model.llm()).hidden_width;
-  prediction.held_bytes = Bytes{static_cast<std::int64_t>(
-      static_cast<double>(prediction.held_rows * width) * work.costs.bytes_per_element)};
 }
 
 Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
@@ -331,11 +287,12 @@ Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch,
     result.prediction.phases.push_back(phase_balance(plan_, ModuleGroupId{g}, microbatches, phase));
     result.prediction.far_rows.push_back(far_rows(plan_, ModuleGroupId{g}, microbatches, phase));
   }
-  auto iteration = order(batch, *result.work, std::move(microbatches));
+  const auto profile = profile_costs(*result.work, microbatches);
+  auto iteration = order(batch, *result.work, profile, std::move(microbatches));
   if (!iteration.ok()) return std::move(iteration).error();
   result.iteration = std::move(iteration).value();
   if (costs_)
-    if (auto done = predict(result.iteration, *result.work, result.prediction); !done.ok())
+    if (auto done = predict(result.iteration, *result.work, profile, result.prediction); !done.ok())
       return std::move(done).error();
   return result;
 }
@@ -350,27 +307,6 @@ Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
   if (!work.ok()) return std::move(work).error();
   return finish(batch, std::make_shared<const Work>(std::move(work).value()),
                 std::move(microbatches), std::move(planned.prediction));
-}
-
-Status Microbatching::refresh(PredictedIteration& planned) const {
-  if (!costs_ || !is_calibrated()) return Done{};
-  return predict_present(planned.iteration, *planned.work, planned.prediction);
-}
-
-scheduler::SimulationCosts Microbatching::present_costs(const Work& work) const {
-  auto costs = work.costs;
-  costs.task_ms = [this, &work](StageId stage, const std::vector<std::int32_t>& part,
-                                scheduler::TaskKind kind) {
-    return speeds_.factor(stage) * work.costs.task_ms(stage, part, kind);
-  };
-  costs.optimizer_ms = [this, &work](StageId stage) {
-    return speeds_.factor(stage) * work.costs.optimizer_ms(stage);
-  };
-  costs.group_optimizer_ms = [this, &work](GroupId group, StageId stage) {
-    return (stage.valid() ? speeds_.factor(stage) : 1) *
-           work.costs.group_optimizer_ms(group, stage);
-  };
-  return costs;
 }
 
 void Microbatching::learn(const IterationPlan& iteration, const Prediction& prediction,

@@ -21,6 +21,7 @@
 #include "balancer/microbatches/policies.hpp"
 #include "engine/iteration/amended_cut.hpp"
 #include "engine/iteration/batch_work.hpp"
+#include "engine/iteration/dealt_batch.hpp"
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/prediction.hpp"
@@ -53,19 +54,6 @@ struct MicrobatchingOptions {
   bool adaptive_correction = false;    ///< Predictions follow what `learn` is told.
   bool offload_encoders = false;       ///< `scheduler.offload_encoders`: their activations.
   std::optional<Route> boundary = {};  ///< Of all boundaries; none: the one that takes least.
-};
-
-/// Samples of one step, before they are cut.
-struct DealtBatch {
-  std::int64_t step = 1;
-  EpochNumber epoch_number = 0;
-  std::vector<SampleShape> samples;  ///< In training order.
-  /// Per pipeline: indices of its samples, ascending. Every sample once.
-  std::vector<std::vector<std::int32_t>> pipelines = {};
-  /// The same by llm work alone, for a plan whose encoders share the batch out among themselves;
-  /// empty: as `pipelines`.
-  std::vector<std::vector<std::int32_t>> by_phase = {};
-  std::shared_ptr<scheduler::SampleSums> sums = {};  ///< Of `samples`; null: nobody asked yet.
 };
 
 struct PredictedIteration {
@@ -213,10 +201,12 @@ class Microbatching {
                                                  const Way& way) const;
   /// Whether what is measured in this run changes predictions.
   bool is_calibrated() const { return correction_ || speeds_.known(); }
-  Status predict(const IterationPlan& iteration, const Work& work, Prediction& prediction) const;
+  /// `profile`: what tasks of the plan take by the profile.
+  Status predict(const IterationPlan& iteration, const Work& work,
+                 const scheduler::SimulationCosts& profile, Prediction& prediction) const;
   /// What follows from measured times alone.
   Status predict_present(const IterationPlan& iteration, const Work& work,
-                         Prediction& prediction) const;
+                         const scheduler::SimulationCosts& profile, Prediction& prediction) const;
   void note_present(const IterationPlan& iteration, const Work& work, scheduler::SimulatedStep step,
                     Prediction& prediction) const;
   Result<scheduler::SimulatedStep> simulate(const IterationPlan& iteration,
@@ -226,14 +216,19 @@ class Microbatching {
   Result<PredictedIteration> finish(const DealtBatch& batch, std::shared_ptr<const Work> work,
                                     std::vector<MicrobatchList> microbatches,
                                     Prediction prediction) const;
-  /// The costs of `work`, which must outlive them, as stages run at present.
-  scheduler::SimulationCosts present_costs(const Work& work) const;
+  /// What the profile says of `work`, of parts of these microbatches alone.
+  scheduler::SimulationCosts profile_costs(const Work& work,
+                                           const std::vector<MicrobatchList>& microbatches) const;
+  /// Costs by the profile as stages run at present.
+  scheduler::SimulationCosts present_costs(scheduler::SimulationCosts profile) const;
   void correct(const IterationPlan& iteration, std::span<const observe::TraceEvent> events,
                double step_ms);
   const CostCorrection* corrections() const { return correction_ ? &*correction_ : nullptr; }
   std::vector<std::int32_t> in_flight_bounds() const;
   bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
+  /// `profile`: as of `predict`.
   Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
+                              const scheduler::SimulationCosts& profile,
                               std::vector<MicrobatchList> microbatches) const;
 
   const ParallelPlan& plan_;

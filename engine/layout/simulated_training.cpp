@@ -46,10 +46,10 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
   speeds_.note(shares_of(plan_, planned.value().prediction));
   SimulatedBatch batch{
       std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
-  const SampleUnits units(batch.iteration.samples, batch.iteration.pieces);
-  auto costs = scheduler::predicted_costs(plan_, costs_->model, units.shapes(), costs_->options);
-  if (!costs.ok()) return std::move(costs).error();
-  auto step = scheduler::simulate(plan_, batch.iteration, costs.value(), options);
+  const BatchWork& known = *planned.value().work;
+  const auto costs = scheduler::predicted_costs(plan_, *known.samples, batch.iteration.microbatches,
+                                                costs_->options);
+  auto step = scheduler::simulate(plan_, batch.iteration, costs, options);
   if (!step.ok()) return std::move(step).error();
   batch.step = std::move(step).value();
   std::vector<double> work(plan_.devices.size());
@@ -57,17 +57,16 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
     for (const DeviceId device : plan_.stages[s].devices)
       work[device.index()] += batch.step.stage_ms[s];
   batch.lower_bound_ms = *std::max_element(work.begin(), work.end());
-  batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, units, costs.value());
+  batch.pipeline_bound_ms = pipeline_bound_ms(batch.iteration, *known.flow, costs);
   if (options.record_timeline && batch.step.completed)
     batch.breakdown = scheduler::break_down(plan_, batch.iteration, batch.step,
-                                            replica_speeds(plan_, planned.value().work->phases));
+                                            replica_speeds(plan_, known.phases));
   return batch;
 }
 
 double SimulatedTraining::pipeline_bound_ms(const IterationPlan& iteration,
-                                            const SampleUnits& units,
+                                            const scheduler::RowFlow& flow,
                                             const scheduler::SimulationCosts& costs) const {
-  const scheduler::RowFlow flow(plan_.model, units.shapes());
   return scheduler::lower_bound_ms(
       scheduler::iteration_graph(plan_, flow, iteration.microbatches, iteration.messages,
                                  splits_weight_gradient_, costs.task_ms,

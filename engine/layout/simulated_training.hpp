@@ -46,7 +46,8 @@ class SimulatedTraining {
                               const scheduler::SimulationOptions& options = {});
 
  private:
-  double pipeline_bound_ms(const IterationPlan& iteration, const SampleUnits& units,
+  /// `flow`: of the iteration's samples and pieces.
+  double pipeline_bound_ms(const IterationPlan& iteration, const scheduler::RowFlow& flow,
                            const scheduler::SimulationCosts& costs) const;
 
   const ParallelPlan& plan_;

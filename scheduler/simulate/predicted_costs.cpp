@@ -1,5 +1,6 @@
 #include "scheduler/simulate/predicted_costs.hpp"
 #include "runtime/vocabulary/host_state.hpp"
+#include "scheduler/cost/part_sums.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/rank_links.hpp"
@@ -211,28 +212,24 @@ double task_ms(const PassCosts& passes, TaskKind kind) {
   return 0;
 }
 
-std::vector<std::vector<AlikeLayers>> layers_of_stages(const ParallelPlan& plan,
-                                                       const SampleCosts& samples) {
-  std::vector<std::vector<AlikeLayers>> layers;
-  for (const auto& stage : plan.stages) {
-    auto& own = layers.emplace_back();
-    for (const auto& run : stage.runs) samples.add(run, stage.grid, own);
-  }
-  return layers;
-}
-
-/// `passes`: what a stage takes for a part, as `PassCosts`.
+/// `passes_of`: what a stage takes for a part, as `PassCosts`.
 template <class Passes>
-SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& options,
-                         Passes passes_of) {
+void set_tasks(SimulationCosts& costs, Passes passes_of) {
   const auto passes = std::make_shared<const Passes>(std::move(passes_of));
-  SimulationCosts costs = link_and_sum_costs(options);
   costs.task_ms = [passes](StageId stage, const std::vector<std::int32_t>& part, TaskKind kind) {
     return task_ms((*passes)(stage, part), kind);
   };
   costs.activation_bytes = [passes](StageId stage, const std::vector<std::int32_t>& part) {
     return (*passes)(stage, part).activations;
   };
+}
+
+/// `passes_of`: as of `set_tasks`.
+template <class Passes>
+SimulationCosts costs_of(const ParallelPlan& plan, const PredictionOptions& options,
+                         Passes passes_of) {
+  SimulationCosts costs = link_and_sum_costs(options);
+  set_tasks(costs, std::move(passes_of));
   const auto states = std::make_shared<const std::vector<StageState>>(stage_states(plan, options));
   costs.state_bytes = [states](StageId stage) { return (*states)[stage.index()].bytes; };
   const auto update_ms = [speeds = options.speeds](const StageState& state) {
@@ -337,35 +334,14 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
 SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& samples,
                                 const std::vector<MicrobatchList>& microbatches,
                                 const PredictionOptions& options) {
-  // A sample stands in one part of each group, so that its first sample tells a part.
-  struct Known {
-    std::vector<std::vector<std::size_t>>
-        number;                                 // Per group: of a part in its replica, by sample.
-    std::vector<std::vector<PassCosts>> costs;  // Per stage, by that number.
-  };
-  const auto known = std::make_shared<Known>();
-  known->number.resize(plan.module_groups.size());
-  const auto layers = layers_of_stages(plan, samples);
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const ReplicaId replica = plan.stages[s].replica;
-    auto& number = known->number[plan.at(replica).group.index()];
-    auto& costs = known->costs.emplace_back();
-    for (const auto& microbatch : microbatches[replica.index()])
-      for (const auto& part : microbatch.parts) {
-        const auto first = static_cast<std::size_t>(part.samples.front());
-        if (number.size() <= first) number.resize(first + 1);
-        number[first] = costs.size();
-        costs.push_back(samples.part(layers[s], part.samples));
-      }
-  }
-  std::vector<const std::vector<std::size_t>*> numbers;  // Per stage.
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    numbers.push_back(&known->number[plan.at(plan.stages[s].replica).group.index()]);
-  return costs_of(plan, options,
-                  [known, numbers](StageId stage, const std::vector<std::int32_t>& part) {
-                    const auto first = static_cast<std::size_t>(part.front());
-                    return known->costs[stage.index()][(*numbers[stage.index()])[first]];
-                  });
+  return costs_of(plan, options, PartSums(plan, samples, microbatches));
+}
+
+SimulationCosts with_summed_parts(SimulationCosts costs, const ParallelPlan& plan,
+                                  const SampleCosts& samples,
+                                  const std::vector<MicrobatchList>& microbatches) {
+  set_tasks(costs, PartSums(plan, samples, microbatches));
+  return costs;
 }
 
 LinkCost link_costs(const SimulationCosts& costs) {

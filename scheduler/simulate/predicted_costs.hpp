@@ -107,6 +107,12 @@ SimulationCosts predicted_costs(const ParallelPlan& plan, const SampleCosts& sam
                                 const std::vector<MicrobatchList>& microbatches,
                                 const PredictionOptions& options);
 
+/// These costs, whose tasks take what the same samples say, for the parts of these microbatches
+/// alone, each summed once as above. What else they say stays. REQUIRES: as above.
+SimulationCosts with_summed_parts(SimulationCosts costs, const ParallelPlan& plan,
+                                  const SampleCosts& samples,
+                                  const std::vector<MicrobatchList>& microbatches);
+
 /// Milliseconds of elements on a free link, for `RouteRules::link_ms`.
 LinkCost link_costs(const SimulationCosts& costs);
 

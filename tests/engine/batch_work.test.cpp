@@ -65,6 +65,28 @@ TEST_CASE("weights are those of samples, whatever stands beside or behind them",
   }
 }
 
+TEST_CASE("a batch is weighed as it is dealt, for all that is planned with it", "[engine]") {
+  const Fixture fixture;
+  const auto samples = some_samples();
+  scheduler::SampleSums sums(fixture.costs->model, samples);
+  const auto weights = weigh_samples(fixture.plan, &sums, samples).value();
+  MicrobatchingOptions options;
+  options.policy = "hierarchical";
+  options.microbatches = 3;
+  const Microbatching microbatching(fixture.plan, options, fixture.costs);
+  const PipelineSpeeds speeds(fixture.plan.pipelines.size());
+  auto dealt = microbatching.deal({1, 1, samples}, speeds).value();
+  CHECK((dealt.weights == weights));
+  const auto planned = microbatching.plan(dealt).value();
+  CHECK((planned.work->profile == weights));
+  // Nobody need have weighed it.
+  dealt.weights.clear();
+  const auto anew = microbatching.plan(dealt).value();
+  CHECK((anew.work->profile == weights));
+  CHECK((anew.iteration == planned.iteration));
+  CHECK(anew.prediction.profile_step_ms == planned.prediction.profile_step_ms);
+}
+
 TEST_CASE("what a sample takes of each phase is what it takes alone", "[engine]") {
   const Fixture fixture;
   const auto samples = some_samples();

@@ -360,11 +360,12 @@ TEST_CASE("costs of given microbatches are those of any, to the bit", "[schedule
   const auto plain = predicted_costs(made.plan, model, samples).value();
   const auto ordered = predicted_costs(made.plan, of_samples, {});
   const auto known = predicted_costs(made.plan, of_samples, made.input.microbatches, {});
+  const auto summed = with_summed_parts(ordered, made.plan, of_samples, made.input.microbatches);
   for (std::size_t s = 0; s < made.plan.stages.size(); ++s) {
     const StageId stage{s};
     for (const auto& microbatch : made.input.microbatches[made.plan.at(stage).replica.index()])
       for (const auto& part : microbatch.parts)
-        for (const auto* costs : {&ordered, &known}) {
+        for (const auto* costs : {&ordered, &known, &summed}) {
           for (const auto task : {TaskKind::forward, TaskKind::backward, TaskKind::backward_input,
                                   TaskKind::backward_weight})
             CHECK(costs->task_ms(stage, part.samples, task) ==
