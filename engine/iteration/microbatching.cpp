@@ -156,7 +156,6 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   scheduler::IterationInput input;
   input.step = batch.step;
   input.epoch_number = batch.epoch_number;
-  input.samples = batch.samples;
   if (std::any_of(microbatches.begin(), microbatches.end(), [&](const MicrobatchList& list) {
         return names_pieces(list, batch.samples.size());
       }))
@@ -178,10 +177,16 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
     input.task_cost = correction_ ? work.costs.task_ms : profile.task_ms;
     input.message_cost = scheduler::message_costs(plan_, work.costs);
   }
-  return scheduler::plan_iteration(plan_, std::move(input));
+  return scheduler::plan_iteration(plan_, batch.samples, std::move(input));
 }
 
 Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
+  auto best = best_plan(batch);
+  if (best.ok()) best.value().iteration.samples = std::move(batch.samples);
+  return best;
+}
+
+Result<PredictedIteration> Microbatching::best_plan(DealtBatch& batch) const {
   if (!tries(Exchange::per_phase)) return plan_by(batch, Exchange::off);
   // Samples are too many to copy for another deal of them.
   const auto plan_exchanged = [&](Exchange exchange) {
@@ -301,12 +306,14 @@ Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
                                                 std::vector<SampleShape> samples,
                                                 const SamplePlaces& places) const {
   auto [microbatches, pieces, pipelines] = amend_cut(plan_, planned.iteration, samples, places);
-  const DealtBatch batch{planned.iteration.step, planned.iteration.epoch_number, std::move(samples),
-                         std::move(pipelines)};
+  DealtBatch batch{planned.iteration.step, planned.iteration.epoch_number, std::move(samples),
+                   std::move(pipelines)};
   auto work = work_of(batch, std::move(pieces));
   if (!work.ok()) return std::move(work).error();
-  return finish(batch, std::make_shared<const Work>(std::move(work).value()),
-                std::move(microbatches), std::move(planned.prediction));
+  auto made = finish(batch, std::make_shared<const Work>(std::move(work).value()),
+                     std::move(microbatches), std::move(planned.prediction));
+  if (made.ok()) made.value().iteration.samples = std::move(batch.samples);
+  return made;
 }
 
 void Microbatching::learn(const IterationPlan& iteration, const Prediction& prediction,

@@ -160,6 +160,8 @@ class Microbatching {
   NodeTimes times_to_plan() const;
   /// Whether plans are made that way.
   bool tries(Exchange exchange) const;
+  /// The best plan, and one by an exchange; as all below without the samples, which `batch` keeps.
+  Result<PredictedIteration> best_plan(DealtBatch& batch) const;
   Result<PredictedIteration> plan_by(const DealtBatch& batch, Exchange exchange) const;
   /// Numbers of rounds, and whether they are spread at once, of which the shortest step is taken;
   /// the first one of equal ones. Not empty.

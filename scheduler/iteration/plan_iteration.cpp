@@ -57,10 +57,11 @@ Status count_places(const std::vector<Microbatch>& list, const Where& where,
 /// Which items of samples the pieces in one group are. `places`: of all units.
 class PiecesOfGroup {
  public:
-  PiecesOfGroup(const IterationInput& input, std::span<const std::int32_t> places) {
-    for (std::size_t p = 0; p < input.pieces.size(); ++p)
-      for (std::int32_t i = 0; i < places[input.samples.size() + p]; ++i)
-        ranges_[{input.pieces[p].sample, input.pieces[p].module}].push_back(input.pieces[p]);
+  PiecesOfGroup(std::size_t samples, std::span<const SamplePiece> pieces,
+                std::span<const std::int32_t> places) {
+    for (std::size_t p = 0; p < pieces.size(); ++p)
+      for (std::int32_t i = 0; i < places[samples + p]; ++i)
+        ranges_[{pieces[p].sample, pieces[p].module}].push_back(pieces[p]);
     for (auto& [key, own] : ranges_) std::sort(own.begin(), own.end());
   }
 
@@ -96,11 +97,11 @@ class PiecesOfGroup {
 };
 
 /// `places`: how often each unit stands in parts of this group.
-Status check_places(const IterationInput& input, const ModuleGroup& group,
-                    std::span<const std::int32_t> places) {
-  const PiecesOfGroup pieces(input, places);
-  for (std::size_t s = 0; s < input.samples.size(); ++s) {
-    const SampleShape& shape = input.samples[s];
+Status check_places(std::span<const SampleShape> samples, std::span<const SamplePiece> all_pieces,
+                    const ModuleGroup& group, std::span<const std::int32_t> places) {
+  const PiecesOfGroup pieces(samples.size(), all_pieces, places);
+  for (std::size_t s = 0; s < samples.size(); ++s) {
+    const SampleShape& shape = samples[s];
     const auto sample = static_cast<std::int32_t>(s);
     const bool is_cut = pieces.any_of(sample);
     if (!is_cut && places[s] == 1) continue;
@@ -118,7 +119,8 @@ Status check_places(const IterationInput& input, const ModuleGroup& group,
   return Done{};
 }
 
-Status check_input(const ParallelPlan& plan, const IterationInput& input) {
+Status check_input(const ParallelPlan& plan, std::span<const SampleShape> samples,
+                   const IterationInput& input) {
   if (!input.max_in_flight.empty() && input.max_in_flight.size() != plan.stages.size())
     return wrong("bounds for " + std::to_string(input.max_in_flight.size()) + " of " +
                      std::to_string(plan.stages.size()) + " stages",
@@ -128,17 +130,15 @@ Status check_input(const ParallelPlan& plan, const IterationInput& input) {
                      " replicas, but the plan has " + std::to_string(plan.replicas.size()),
                  "give one list per replica, an empty one where a replica has no samples");
   for (std::size_t p = 0; p < input.pieces.size(); ++p)
-    if (!is_sound(input.pieces[p], input.samples))
+    if (!is_sound(input.pieces[p], samples))
       return wrong("piece " + std::to_string(p) + " is of items that are not there",
                    "name a sample, an encoder that has items of it, and some of these");
-  for (std::size_t s = 0; s < input.samples.size(); ++s)
-    if (input.samples[s].llm_tokens < 1)
-      return wrong(
-          "sample " + std::to_string(s) + " ('" + input.samples[s].id + "') has no llm tokens",
-          "a sample needs at least one token");
+  for (std::size_t s = 0; s < samples.size(); ++s)
+    if (samples[s].llm_tokens < 1)
+      return wrong("sample " + std::to_string(s) + " ('" + samples[s].id + "') has no llm tokens",
+                   "a sample needs at least one token");
   std::vector<std::vector<std::int32_t>> places(
-      plan.module_groups.size(),
-      std::vector<std::int32_t>(input.samples.size() + input.pieces.size()));
+      plan.module_groups.size(), std::vector<std::int32_t>(samples.size() + input.pieces.size()));
   for (std::size_t r = 0; r < input.microbatches.size(); ++r) {
     const auto group = plan.replicas[r].group.index();
     const auto where = [&] {
@@ -147,7 +147,8 @@ Status check_input(const ParallelPlan& plan, const IterationInput& input) {
     if (auto s = count_places(input.microbatches[r], where, places[group]); !s.ok()) return s;
   }
   for (std::size_t g = 0; g < places.size(); ++g)
-    if (auto s = check_places(input, plan.module_groups[g], places[g]); !s.ok()) return s;
+    if (auto s = check_places(samples, input.pieces, plan.module_groups[g], places[g]); !s.ok())
+      return s;
   return Done{};
 }
 
@@ -258,16 +259,23 @@ std::vector<MicrobatchList> assign_by_count(const ParallelPlan& plan, std::int32
 }
 
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input) {
-  if (auto status = check_input(plan, input); !status.ok()) return status.error();
+  auto samples = std::move(input.samples);
+  auto made = plan_iteration(plan, samples, std::move(input));
+  if (made.ok()) made.value().samples = std::move(samples);
+  return made;
+}
+
+Result<IterationPlan> plan_iteration(const ParallelPlan& plan, std::span<const SampleShape> samples,
+                                     IterationInput input) {
+  if (auto status = check_input(plan, samples, input); !status.ok()) return status.error();
   IterationPlan iteration;
   iteration.step = input.step;
   iteration.epoch_number = input.epoch_number;
-  iteration.samples = std::move(input.samples);
   iteration.pieces = std::move(input.pieces);
   iteration.microbatches = std::move(input.microbatches);
-  for (const auto& sample : iteration.samples) iteration.trained_tokens += sample.trained_tokens;
+  for (const auto& sample : samples) iteration.trained_tokens += sample.trained_tokens;
 
-  const SampleUnits units(iteration.samples, iteration.pieces);
+  const SampleUnits units(samples, iteration.pieces);
   const auto known = input.flow ? std::move(input.flow)
                                 : std::make_shared<const RowFlow>(plan.model, units.shapes());
   const RowFlow& flow = *known;

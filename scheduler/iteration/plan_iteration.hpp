@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -87,5 +88,10 @@ struct IterationInput {
 ///   sample that nobody decodes for a stage whose node does not see it.
 /// - infeasible: `max_in_flight` is too small for the schedule.
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
+
+/// The same of samples that stay where they are, in the place of `input.samples`: the plan comes
+/// without them. For who makes several plans of many samples, each of which is a copy.
+Result<IterationPlan> plan_iteration(const ParallelPlan& plan, std::span<const SampleShape> samples,
+                                     IterationInput input);
 
 }  // namespace troupe::scheduler

@@ -210,7 +210,6 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
   PredictedStep sum;
   for (std::size_t b = 0; b < count; ++b) {
     IterationInput input;
-    input.samples = batches_[b];
     input.schedule = request_.schedule;
     input.microbatches =
         assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
@@ -222,11 +221,11 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
     if (window) {
       input.max_in_flight.assign(plan.stages.size(), *window);
     } else {
-      auto bounds = in_flight_bounds(plan, costs, input.samples, input.microbatches);
+      auto bounds = in_flight_bounds(plan, costs, batches_[b], input.microbatches);
       if (!bounds.ok()) return std::move(bounds).error();
       input.max_in_flight = std::move(bounds).value();
     }
-    auto iteration = plan_iteration(plan, std::move(input));
+    auto iteration = plan_iteration(plan, batches_[b], std::move(input));
     if (!iteration.ok()) return std::move(iteration).error();
     auto step = simulate(plan, iteration.value(), costs);
     if (!step.ok()) return std::move(step).error();

@@ -1,9 +1,11 @@
 #include "scheduler/iteration/redistribution.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <utility>
 #include <vector>
 
 #include "runtime/vocabulary/module_rows.hpp"
+#include "scheduler/iteration/plan_iteration.hpp"
 #include "tests/scheduler/random_plans.hpp"
 
 namespace troupe::scheduler {
@@ -54,6 +56,21 @@ TEST_CASE("a projector has the rows of all that feed it, another one behind it a
   // What hands on no row does not pass through the encoder at all.
   CHECK(flow.hidden(ModuleId{0}, 1) == 0);
   CHECK(flow.output(ModuleId{3}, 2) == 0);
+}
+
+TEST_CASE("a plan of samples that stay where they are is the same without them",
+          "[scheduler][property]") {
+  for (std::uint32_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    auto made = testing::random_case(seed);
+    auto whole = plan_iteration(made.plan, made.input).value();
+    REQUIRE((whole.samples == made.input.samples));
+    const auto samples = std::exchange(made.input.samples, {});
+    const auto without = plan_iteration(made.plan, samples, made.input).value();
+    CHECK(without.samples.empty());
+    whole.samples.clear();
+    CHECK((without == whole));
+  }
 }
 
 }  // namespace
