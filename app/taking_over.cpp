@@ -62,8 +62,8 @@ bool may_save_for_nodes(const job::Job& job, const ResumeWish& wish) {
          !state::incomplete_saves_in(job.checkpoint_dir()).empty();
 }
 
-bool goes_back(const job::Job& job, const ResumeWish& wish, bool has_checkpoint) {
-  return has_checkpoint && (wish.resume || job.recovery.from_checkpoint);
+bool goes_back(const job::Job& job, bool has_checkpoint) {
+  return has_checkpoint && job.recovery.from_checkpoint;
 }
 
 double gathering_window_s(const job::Cluster& cluster) {

@@ -24,8 +24,9 @@ bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish);
 bool may_save_for_nodes(const job::Job& job, const ResumeWish& wish);
 
 /// Whether a head whose nodes hold only a part of the model gives that up for the newest
-/// checkpoint: there is one, and this is what was asked for, or what the job does after a loss.
-bool goes_back(const job::Job& job, const ResumeWish& wish, bool has_checkpoint);
+/// checkpoint: there is one, and the job goes back to it by itself. `--resume` is no word for that:
+/// it names the run, as the nodes that wait say themselves.
+bool goes_back(const job::Job& job, bool has_checkpoint);
 
 /// So long a new head waits for them: they look for it several times a second from the moment on
 /// when the old one's silence was noticed.

@@ -131,8 +131,7 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   opened.value().tries = options.tries;
   opened.value().resume.why = options.because;
   opened.value().saves_only = options.saves_only;
-  opened.value().goes_back =
-      goes_back(opened.value().setup.job, options.wish, chosen.checkpoint != nullptr);
+  opened.value().goes_back = goes_back(opened.value().setup.job, chosen.checkpoint != nullptr);
   // From here on the nodes measure; a reference reads everything, so that it can tell a wrong
   // index.
   for (auto& note : engine::release_lengths(opened.value().setup))

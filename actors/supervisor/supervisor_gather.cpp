@@ -222,7 +222,8 @@ Error half_a_model(const GatherWish& wish, const Gathered& gathered, const Error
             "their state for cluster.head_timeout_s), and start it again; else "};
   if (!wish.without.ok()) why.message += "; " + wish.without.error().message;
   if (wish.saved_step > 0)
-    why.fix += "--resume goes back to the checkpoint of step " + saved + ", or ";
+    why.fix +=
+        "recovery.from_checkpoint=true goes back to the checkpoint of step " + saved + ", or ";
   why.fix += "--fresh begins anew, without what they hold";
   return why;
 }

@@ -32,7 +32,8 @@ TEST_CASE("half a model that is in no checkpoint is left to another head",
   CHECK(says(head.ended->message,
              is_stray ? "missing: node 1 (it holds the state of step 2, others that of 4)"
                       : "missing: node 1"));
-  CHECK(says(head.ended->message, "--resume goes back to the checkpoint of step 3") == (saved > 0));
+  CHECK(says(head.ended->message,
+             "recovery.from_checkpoint=true goes back to the checkpoint of step 3") == (saved > 0));
   CHECK(taking.opened.empty());
   for (const NodeSeen& node : head.seen) {
     CHECK(node.restarts.empty());
