@@ -8,6 +8,7 @@
 #include "app/spawn.hpp"
 #include "app/version.hpp"
 #include "engine/profiling/this_machine.hpp"
+#include "engine/run/run_lock.hpp"
 #include "runtime/observe/run_facts.hpp"
 #include "runtime/vocabulary/model_words.hpp"
 
@@ -71,6 +72,7 @@ Status record_begin(const std::filesystem::path& run, const std::string& id,
 
 void record_end(const std::filesystem::path& run, std::int32_t exit_code,
                 const std::string& message) {
+  if (engine::is_taken_over(run)) return;
   auto facts = observe::read_run_facts(run);
   if (!facts.ok()) return;
   facts.value().end = observe::RunEnd{std::time(nullptr), exit_code, message};

@@ -26,7 +26,7 @@ Status record_begin(const std::filesystem::path& run, const std::string& id,
                     std::int64_t incarnation, const job::Job& job, const DataOrder& data);
 
 /// Adds how the run ended. A file that is missing or cannot be written is left so: a run that is
-/// over is not made to fail for a note.
+/// over is not made to fail for a note. So is that of a run which another process has taken over.
 void record_end(const std::filesystem::path& run, std::int32_t exit_code,
                 const std::string& message);
 

@@ -7,6 +7,7 @@
 
 #include "engine/run/continued_run.hpp"
 #include "engine/run/head_memory_file.hpp"
+#include "engine/run/run_lock.hpp"
 #include "runtime/files/file_reads.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "runtime/state/safetensors.hpp"
@@ -163,7 +164,10 @@ std::filesystem::path RunFolder::older_plan(const fs::path& run, EpochNumber epo
   return run / ("plan-" + std::to_string(epoch_number) + ".json");
 }
 
+// Files that are open need no such look: whoever took the folder over has put copies in their place
+// (`renew_open_files`).
 Status RunFolder::write_plan(const ParallelPlan& plan, EpochNumber epoch_number) {
+  if (is_taken_over(path_)) return Done{};
   if (const auto before = std::exchange(planned_, epoch_number)) {
     std::error_code code;
     fs::rename(path_ / "plan.json", older_plan(path_, *before), code);
@@ -190,10 +194,11 @@ Status RunFolder::write_batch(const PlannedBatch& batch) {
 }
 
 Status RunFolder::write_memory(const HeadMemory& memory) {
-  return write_head_memory(path_, memory);
+  return is_taken_over(path_) ? Status(Done{}) : write_head_memory(path_, memory);
 }
 
 Status RunFolder::write_event(const observe::RunEvent& event) {
+  if (is_taken_over(path_)) return Done{};
   if (event.is_under_way) return begun_.begin(event);
   if (endpoint_) endpoint_->show(event);
   untold_.push_back(observe::event_line(event));

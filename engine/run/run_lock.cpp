@@ -17,6 +17,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/profiling/this_machine.hpp"
 #include "runtime/files/file_reads.hpp"
@@ -144,6 +145,38 @@ int replace(const fs::path& path) {
   return -1;
 }
 
+/// As the lock files say it that this process holds: a machine may have got another name since.
+/// Never destroyed, as locks may be let go of while the process ends.
+struct OwnLocks {
+  std::mutex mutex;
+  std::vector<LockOwner> held;
+};
+
+OwnLocks& own_locks() {
+  static auto& locks = *new OwnLocks;
+  return locks;
+}
+
+bool is_own(const LockOwner& owner) {
+  OwnLocks& locks = own_locks();
+  const std::lock_guard lock(locks.mutex);
+  return std::ranges::find(locks.held, owner) != locks.held.end();
+}
+
+void add_own(const LockOwner& owner) {
+  OwnLocks& locks = own_locks();
+  const std::lock_guard lock(locks.mutex);
+  locks.held.push_back(owner);
+}
+
+/// One of several that were taken in the same second, if there are.
+void remove_own(const LockOwner& owner) {
+  OwnLocks& locks = own_locks();
+  const std::lock_guard lock(locks.mutex);
+  const auto found = std::ranges::find(locks.held, owner);
+  if (found != locks.held.end()) locks.held.erase(found);
+}
+
 }  // namespace
 
 /// The open file, and the thread that shows that its owner lives.
@@ -197,6 +230,7 @@ struct RunLock::Held {
       changed.notify_all();
     }
     if (toucher.joinable()) toucher.join();
+    remove_own(own);
     if (file < 0) return;
     // Removed while it is held: nobody else can have taken it.
     if (is_at(file, path)) ::unlink(path.c_str());
@@ -237,6 +271,11 @@ std::optional<LockOwner> lock_owner(const fs::path& run_dir) {
   auto owner = read_owner(file);
   ::close(file);
   return owner;
+}
+
+bool is_taken_over(const fs::path& run_dir) {
+  const auto owner = lock_owner(run_dir);
+  return owner && !is_own(*owner);
 }
 
 bool is_locked(const fs::path& run_dir) { return living_owner(run_dir).has_value(); }
@@ -295,6 +334,7 @@ Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what,
     held.file = file;
     if (auto written = write_owner(file, path, what, held.own); !written.ok())
       return std::move(written).error();
+    add_own(held.own);
     held.toucher = std::thread([&held] { held.touch_until_end(); });
     return lock;
   }

@@ -96,6 +96,10 @@ bool is_locked(const std::filesystem::path& run_dir);
 /// Whose lock it is, whether that process lives or not; none: nobody's, or the file does not say.
 std::optional<LockOwner> lock_owner(const std::filesystem::path& run_dir);
 
+/// Whether the lock is another process's. To be asked before a file of the folder is replaced
+/// whole: a process that was only stopped may come to that before it hears `OnTaken`.
+bool is_taken_over(const std::filesystem::path& run_dir);
+
 /// The lock file of a run folder.
 std::filesystem::path lock_path(const std::filesystem::path& run_dir);
 

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "engine/run/head_memory_file.hpp"
+#include "engine/run/run_lock.hpp"
 #include "runtime/observe/plan_json.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -133,6 +135,47 @@ TEST_CASE("what had begun when a run ended is told once, by who goes on with it"
     CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
     CHECK_THAT(lines, ContainsSubstring(R"("kind":"lost","nodes":[3,2],"why":"; the head ended)"));
   }
+}
+
+TEST_CASE("a head that was replaced while it stood still replaces no file of the run",
+          "[engine][takeover]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run", lock = lock_path(run);
+  auto folder = RunFolder::create(run, "job").value();
+  observe::RunEvent event;
+  event.kind = "lost";
+  event.is_under_way = true;
+  ParallelPlan layout;
+  layout.devices = {{NodeId{0}, 0}};
+  const auto write_all = [&](std::int64_t step) {
+    REQUIRE(folder.write_plan(layout, static_cast<EpochNumber>(step)).ok());
+    REQUIRE(folder.write_memory({step, {}, {}}).ok());
+    event.step = step;
+    REQUIRE(folder.write_event(event).ok());
+  };
+  const auto own = RunLock::take(run).value();
+  write_all(1);
+  const auto plan = content(run / "plan.json"), begun = content(run / "begun_events.jsonl");
+  REQUIRE_FALSE(begun.empty());
+  REQUIRE(read_head_memory(run)->step == 1);
+
+  // A process of another machine with this one's number, and another one of this machine.
+  const auto host = lock_owner(run)->host;
+  for (const std::string& other :
+       {R"({"host":"elsewhere","process":)" + std::to_string(lock_owner(run)->process),
+        R"({"host":")" + host + R"(","process":1)"}) {
+    fs::remove(lock);
+    std::ofstream(lock) << other << R"(,"since":"2026-11-29 10:00:00"})";
+    write_all(2);
+    CHECK(content(run / "plan.json") == plan);
+    CHECK_FALSE(fs::exists(RunFolder::older_plan(run, 1)));
+    CHECK(read_head_memory(run)->step == 1);
+    CHECK(content(run / "begun_events.jsonl") == begun);
+  }
+  fs::remove(lock);  // By hand, which is borne.
+  write_all(3);
+  CHECK(read_head_memory(run)->step == 3);
+  CHECK(content(run / "plan.json") != plan);
 }
 
 TEST_CASE("a rate that is not known is in no line", "[engine]") {
