@@ -75,7 +75,10 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         peer_missed(self, reporter, peer, epoch, how);
       },
       [self](failed_atom, const Error& error) { head_failed(self, error); },
-      [self](NodeId id, const engine::FailedWork& failed) { work_failed(self, id, failed); },
+      [self](NodeId id, const engine::FailedWork& failed) {
+        if (failed.step == 0) return opening_failed(self, id, failed);
+        work_failed(self, id, failed);
+      },
       [self](NodeId id, const engine::LongWorks& told) { note_long_work(self, id, told); },
       [self](NodeId id, const engine::LongWaits& told) { note_long_waits(self, id, told); },
       [self](exited_atom, std::int32_t pid, const std::string& how, std::int32_t signal) {

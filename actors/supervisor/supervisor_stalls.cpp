@@ -175,6 +175,10 @@ std::string tenths_text(double duration_s) {
   return seconds_text(std::round(10 * duration_s) / 10);
 }
 
+/// Losses since a layout was up, behind which a call that opens a group of NCCL may not hang again:
+/// of two nodes with such calls one opening shows the first alone.
+constexpr std::size_t kLostAmidOpenings = 2;
+
 }  // namespace
 
 void note_long_work(Self self, NodeId node, const engine::LongWorks& told) {
@@ -233,6 +237,22 @@ void lose_late(Self self) {
     state.job.members.fell_silent(node);  // Its process is still there, and was told to end.
     state.regrouping.is_overdue = true;
   }
+}
+
+void opening_failed(Self self, NodeId id, const engine::FailedWork& failed) {
+  auto& state = self->state;
+  if (failed.epoch_number != state.job.members.generation()) return;
+  const Regrouping& before = state.regrouping;
+  if (before.is_overdue && before.lost.size() >= kLostAmidOpenings) {
+    Error error = failed.error;
+    error.message += "; before that " + before.why_lost;
+    error.fix =
+        "look at what NCCL says there (NCCL_DEBUG=INFO) and at the network that it takes "
+        "(NCCL_SOCKET_IFNAME), or do without it (cluster.sums and cluster.rows = \"messages\")";
+    return node_failed(self, id, error, /*is_intact=*/false);
+  }
+  work_failed(self, id, failed);
+  if (!state.job.members.is_there(id)) state.regrouping.is_overdue = true;
 }
 
 }  // namespace troupe::actors

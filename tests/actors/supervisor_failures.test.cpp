@@ -196,6 +196,35 @@ TEST_CASE("a device that does not get into its groups of calls costs its node, a
   CHECK(says(head.ended->message, "step 1 fails again where it is trained again: node 3 "));
 }
 
+// Window: a layout does not come up
+TEST_CASE("groups of calls that do not open on other nodes either end the job",
+          "[actors][recovery][errors]") {
+  FailingHead failing;
+  Head& head = failing.head;
+  const auto fail_opening = [&](std::size_t node, EpochNumber epoch,
+                                const std::vector<std::size_t>& nodes) {
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
+    engine::FailedWork failed{0, epoch};
+    failed.error = {Errc::timed_out, "NCCL group 'rows' cannot be opened", {}, {}};
+    failed.by_device = true;
+    head.tell(NodeId{node}, failed);
+  };
+  head.leave({1});  // A layout comes up.
+  fail_opening(2, 2, {0, 2, 3});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[2].stops.size() == 1);
+  fail_opening(3, 3, {0, 3});
+  head.leave({0, 3});
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.seen[0].configurations.back().epoch_number == 3);  // It is not tried without node 3.
+  CHECK(says(head.ended->message,
+             "node 3 (host, pid 103): NCCL group 'rows' cannot be opened; "
+             "before that node 1 (host, pid 101) was lost"));
+  CHECK(says(head.ended->message, "node 2 (host, pid 102) was lost: NCCL group 'rows' cannot be"));
+  CHECK(says(head.ended->message, "cluster.sums and cluster.rows"));
+}
+
 TEST_CASE("a device whose calls fail is done without where no other node is lost",
           "[actors][recovery][errors]") {
   FailingHead failing;

@@ -341,6 +341,23 @@ TEST_CASE("nodes that are late with a layout, and none of them stuck, end the jo
   CHECK(says(head.ended->message, std::string("; ") + kWork));
 }
 
+TEST_CASE("groups of calls that do not open by no node's own fault end the job at once",
+          "[actors][errors]") {
+  StallingHead stalling;
+  Head& head = stalling.head;
+  head.leave({3});
+  for (const std::size_t node : {0u, 1u, 2u})
+    head.tell(fetched_atom::value, NodeId{node}, EpochNumber{2}, 0.0);
+  head.tell(failed_atom::value, NodeId{1}, EpochNumber{2},
+            Error{Errc::transport_failed, "NCCL group 'rows' cannot be opened: no route", {}, {}});
+  head.pass(700ms, {0, 1, 2});
+  head.leave({0, 1, 2});
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(says(head.ended->message, "(host, pid 101): NCCL group 'rows' cannot be opened: no route"));
+  CHECK(says(head.ended->message, "look at the network between these machines"));
+}
+
 TEST_CASE("a node that is late with a layout ends a job that cannot do without it",
           "[actors][errors]") {
   Head head(9, one_pipeline);
