@@ -160,6 +160,13 @@ class Maker {
     }
   };
 
+  /// Whether an encoder that warms up as it wishes may be in the way of a stage behind it which
+  /// wishes so much: of several that share a replica of the llm the depths may be less than its.
+  bool may_hold_back(std::size_t stage, std::int32_t wish) const {
+    return most_[stage] > 0 && most_[stage] < wish && graph_.stages[stage].encoder &&
+           !runs_ahead(stage) && goes_back(stage);
+  }
+
   /// Where a bound holds the warm-up of a stage back, those behind it warm up as large a part of
   /// what they wish. As far as it, each of them would keep a backward waiting for a forward that
   /// the stage of the bound begins only behind that backward: microbatches would go through all of
@@ -168,7 +175,12 @@ class Maker {
     std::vector<Part> parts;
     for (std::size_t s = 0; s < wishes_.size(); ++s)
       parts.push_back(runs_ahead(s) || !goes_back(s) ? Part{} : Part{warm_up_[s], wishes_[s]});
-    if (std::ranges::none_of(parts, [](const Part& part) { return part < Part{}; })) return;
+    std::int32_t furthest = 0;
+    for (const std::int32_t wish : wishes_) furthest = std::max(furthest, wish);
+    bool is_held_back = false;
+    for (std::size_t s = 0; s < wishes_.size(); ++s)
+      is_held_back |= parts[s] < Part{} || may_hold_back(s, furthest);
+    if (!is_held_back) return;
     for (const auto& [edge, rows] : forward_edges()) {
       const auto [is_llm, depth, stage, next] = edge;
       if (!runs_ahead(next))
@@ -180,9 +192,13 @@ class Maker {
 
   /// The part that is left to the stage which these rows go to, of those that the one before has
   /// left. The same one behind the other; where replicas share microbatches, or each has something
-  /// of all, so many as come before the first of them must have gone back.
+  /// of all, so many as come before the first of them must have gone back. One that is not held
+  /// back lets others come with as many as its bound has room for.
   Part behind(std::size_t before, std::size_t next, const Part& part, const Places& rows) const {
-    if (!(part < Part{})) return part;
+    if (!(part < Part{}))
+      return may_hold_back(before, wishes_[next])
+                 ? Part{reach(rows, most_[before]), wishes_[next] + 1}
+                 : part;
     const std::int32_t held = std::min(warm_up_[before], part.of(wishes_[before]));
     const std::int32_t reached = reach(rows, held);
     const bool is_chain = reached == held && part.of(wishes_[next]) <= held;

@@ -265,6 +265,10 @@ TEST_CASE("several encoders hold back no more than they do together", "[schedule
   CHECK(step_ms(1, true, {1, 0, 0, 0}) == 24 * 12);
   // As many as of one where all of them have something of each microbatch.
   CHECK(step_ms(4, false, {1, 1, 1, 1, 0, 0, 0}) == 24 * 12);
+  // The same where each has room for two, as many as it is deep, and the llm is three deep: only
+  // those that take turns let it warm up as it wishes.
+  CHECK(step_ms(4, false, {2, 2, 2, 2, 0, 0, 0}) == 150);
+  CHECK(step_ms(4, true, {2, 2, 2, 2, 0, 0, 0}) == 81);
   // A frozen one holds nobody back: (M + S - 1) x 3 ms behind its first forward.
   const auto frozen = several_encoders(1, true, 3, 24, true);
   CHECK(make_schedule(frozen, "1f1b", {1, 0, 0, 0}).value().step_ms == 79);
