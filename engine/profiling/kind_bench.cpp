@@ -203,7 +203,8 @@ class KindBench::Bench {
   std::vector<std::int64_t> packed(TokenCount tokens) const {
     const bool on_host = setup_.layers.device.is_cpu();
     const auto length =
-        std::min({tokens, on_host ? kPackedLength : kPackedOnDevice, sequence_max(media_)});
+        std::min({tokens, measured_size(media_, on_host ? kPackedLength : kPackedOnDevice),
+                  sequence_max(media_)});
     return std::vector<std::int64_t>(static_cast<std::size_t>(tokens / length), length);
   }
 
@@ -214,7 +215,8 @@ class KindBench::Bench {
     auto batch =
         models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
     if (media_.medium == Medium::image) {
-      for (const auto length : batch.segments) batch.grids.push_back(squarest_grid(length));
+      for (const auto length : batch.segments)
+        batch.grids.push_back(squarest_grid(media_.vision, length));
       if (first_) batch.input = at::randn({tokens, media_.vision.columns()});
     } else if (media_.medium == Medium::audio) {
       const auto& audio = media_.audio;

@@ -41,7 +41,7 @@ class KindBench {
   KindBench& operator=(KindBench&&) noexcept;
   ~KindBench();
 
-  /// A size (a power of two >= 16) is measured by `begin`, which runs it once to warm up, by
+  /// A size (a `measured_size`) is measured by `begin`, which runs it once to warm up, by
   /// `forward` and `backward` in turn until `backward` is false, and by `finish`: medians of the
   /// kept runs (`MeasuredRuns`) in ms; activation bytes are what a forward leaves allocated, output
   /// included.

@@ -22,17 +22,41 @@ LayerWork work_of(const JobSetup& setup, const LayerKind& kind) {
   return works[static_cast<std::size_t>(kind.example.layer)];
 }
 
-models::GridSize squarest_grid(std::int64_t patches) {
+namespace {
+
+constexpr TokenCount kLeast = 16;
+
+/// Patches that become one row.
+std::int64_t merged_patches(const VisionInput& vision) {
+  return std::int64_t{vision.merge_size} * vision.merge_size;
+}
+
+std::int64_t power_of_two_below(std::int64_t count) {
+  return static_cast<std::int64_t>(
+      std::bit_floor(static_cast<std::uint64_t>(std::max<std::int64_t>(1, count))));
+}
+
+}  // namespace
+
+TokenCount measured_size(const MediaInput& media, TokenCount tokens) {
+  if (media.medium != Medium::image) return tokens;
+  const std::int64_t merged = merged_patches(media.vision);
+  return merged * power_of_two_below(kLeast / merged) * (tokens / kLeast);
+}
+
+models::GridSize squarest_grid(const VisionInput& vision, std::int64_t patches) {
+  const std::int64_t rows = patches / merged_patches(vision);
   std::int64_t height = 1;
-  while (4 * height * height <= patches) height *= 2;
-  return {height, patches / height};
+  while (4 * height * height <= rows) height *= 2;
+  return {height * vision.merge_size, rows / height * vision.merge_size};
 }
 
 TokenCount sequence_max(const MediaInput& media) {
   const VisionInput& vision = media.vision;
   if (media.medium != Medium::image || !vision.resize.is_fixed())
     return std::numeric_limits<TokenCount>::max();
-  const TokenCount side = std::bit_floor(static_cast<std::uint32_t>(vision.square_patches()));
+  const TokenCount side =
+      vision.merge_size * power_of_two_below(vision.square_patches() / vision.merge_size);
   return side * side;
 }
 

@@ -24,15 +24,17 @@ constexpr double kRunsOfPoint = 5;  // Roughly: one that warms up, three or more
 class Measurement {
  public:
   /// `watch` outlives it.
-  Measurement(KindBench bench, std::string kind, const QuietWatch& watch)
+  Measurement(KindBench bench, std::string kind, const MediaInput& media, const QuietWatch& watch)
       : bench_(std::move(bench)),
         kind_(std::move(kind)),
+        media_(media),
         parameters_(bench_.parameters()),
         watch_(watch) {}
 
   const std::string& kind() const { return kind_; }
 
-  /// Begins the next size, or ends if it takes too long; two sizes are always measured.
+  /// Begins the next size, the one in the place of so many tokens, or ends if it takes too long;
+  /// two sizes are always measured.
   void begin(TokenCount tokens, double left_s, double point_s_max) {
     if (points_.size() >= 2) {
       // Twice the tokens take up to four times as long.
@@ -40,7 +42,7 @@ class Measurement {
           4 * static_cast<double>(bench_.copies()) * total_ms(points_.back().point) / 1000;
       ended_ |= run_s > point_s_max || kRunsOfPoint * run_s > left_s;
     }
-    if (!ended_) start(tokens);
+    if (!ended_) start(measured_size(media_, tokens));
   }
 
   /// Null where this size was not measured.
@@ -111,6 +113,7 @@ class Measurement {
 
   KindBench bench_;
   std::string kind_;
+  MediaInput media_;
   Bytes parameters_;
   const QuietWatch& watch_;
   std::vector<MeasuredPoint> points_;  // By size.
@@ -197,7 +200,8 @@ Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setu
   for (const LayerKind& kind : layer_kinds(setup)) {
     auto bench = KindBench::create(setup, kind, watch);
     if (!bench.ok()) return std::move(bench).error();
-    running.emplace_back(std::move(bench).value(), kind.name, watch);
+    running.emplace_back(std::move(bench).value(), kind.name,
+                         models::media_input(config_of(setup, kind.example.module)), watch);
   }
   const double begin_ms = watch.wall_ms() - watch.repeat_ms();
   std::string kind;

@@ -34,8 +34,9 @@ struct LayerProfileOptions {
 /// pays; the quieter ones stay. So a disturbance lengthens measuring by what the watch pays at
 /// most.
 ///
-/// Measures every kind at 16, 32, 64 ... tokens, all of them at one size before the next: when the
-/// budget is spent, all have come about as far. At a size they take turns, as layers do in a stage
+/// Measures every kind at 16, 32, 64 ... tokens (`measured_size`), all of them at one size before
+/// the next: when the budget is spent, all have come about as far. At a size they take turns, as
+/// layers do in a stage
 /// (`KindBench::begin`). Each has two sizes at least, whatever they take. In the order of
 /// `layer_kinds`. How quiet it was is noted with `watch`, kind by kind.
 ///

@@ -123,6 +123,44 @@ TEST_CASE("layers are measured on pictures that lie in their encoder's square", 
   }
 }
 
+TEST_CASE("layers are measured on whole merged patches, whatever their encoder merges",
+          "[engine]") {
+  // Of 3 x 3: 9, 18 and 36 patches in the place of 16, 32 and 64, at most 6 x 6. Squares of 126
+  // pixels have 3 x 3 of them, of which the measured ones have 2 x 2, and those of 42 one.
+  const auto [merge, image_size, least, side] =
+      GENERATE(table<std::int32_t, std::int32_t, TokenCount, std::int64_t>({{1, 0, 16, 8},
+                                                                            {2, 0, 16, 8},
+                                                                            {3, 0, 9, 6},
+                                                                            {3, 126, 9, 6},
+                                                                            {3, 42, 9, 3},
+                                                                            {4, 0, 16, 8},
+                                                                            {5, 0, 25, 10}}));
+  CAPTURE(merge, image_size);
+  register_squares();
+  job::Job job = tiny_job();
+  auto& vision = job.modules[0];
+  auto inner = vision.config.as<models::VisionConfig>();
+  inner.spatial_merge_size = merge;
+  vision.family = "squares";
+  vision.config = SquareConfig{inner, image_size, false};
+  const JobSetup setup = prepare(job).value();
+  LayerProfileOptions options;
+  options.tokens_max = 64;
+  QuietWatch watch(machine_clocks(), 100);
+  longest_side_seen() = 0;
+  const auto profiles = profile_layers(setup, options, watch);
+  INFO((profiles.ok() ? "" : to_string(profiles.error())));
+  REQUIRE(profiles.ok());
+  CHECK(longest_side_seen() == side);
+  for (const auto& profile : profiles.value()) {
+    CAPTURE(profile.kind);
+    REQUIRE(profile.points.size() == 3);
+    const TokenCount first = profile.kind.starts_with("vision.") ? least : 16;
+    for (std::size_t size = 0; size < 3; ++size)
+      CHECK(profile.points[size].tokens == first << size);
+  }
+}
+
 TEST_CASE("pictures are made in the square of their encoder", "[engine]") {
   // Three merged patches of 28, and 6 pixels that have none.
   const JobSetup setup = setup_with(90);
