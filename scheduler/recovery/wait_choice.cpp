@@ -62,6 +62,43 @@ Entry entry_of(const ChangingJob& job, const NextLayout& next) {
   return {steps * job.step_ms, (steps + 1) * kTurnoverMs};
 }
 
+/// What no more nodes than before may train at most, times what these trained. Templates lay them
+/// out, as they did then; a layout that losses left behind may have been a worse one.
+constexpr double kFasterAtMost = 1.25;
+
+/// So often all state may go through one device at most where a node enters, also while others
+/// train: then half of the network is for that.
+constexpr double kCopiesAtMost = 3;
+
+/// For how long all state takes the network, once.
+double all_state_ms(const ChangingJob& job) {
+  std::int64_t bytes = 0;
+  for (const StateUnit& unit : state_units(job.plan.model))
+    bytes += unit.moved_bytes(job.tolerance.dtype);
+  return static_cast<double>(bytes) / job.network_bytes_per_ms;
+}
+
+/// The outlook without a search, where waiting is plainly worse: also if who comes made the job
+/// much faster, and entered as late as can be, with all waiting for all of the state. None: waiting
+/// may be better, or there may be more nodes than before. `known`: what it is to go on.
+std::optional<WaitOutlook> plain_outlook(const ChangingJob& job, const GoingOn& going_on,
+                                         const WaitOutlook& known, double step_ms) {
+  const std::size_t before = job.plan.nodes().size();
+  if (job.spares > 0 || going_on.nodes.size() + 1 > before) return std::nullopt;
+  const double state_ms = all_state_ms(job);
+  WaitOutlook plain = known;
+  plain.with_per_ms =
+      std::max(known.without_per_ms, static_cast<double>(job.global_batch) / job.step_ms);
+  WaitOutlook best = plain;  // For waiting.
+  best.with_per_ms *= kFasterAtMost;
+  best.warm_ms = (kStepsBeforeEntry + 1) * step_ms;
+  best.stall_ms = kCopiesAtMost * state_ms + 2 * kTurnoverMs;
+  if (waiting_pays(best)) return std::nullopt;
+  plain.stall_ms = state_ms / static_cast<double>(before) + kTurnoverMs;  // Its share.
+  plain.copy_with_ms = plain.stall_ms;
+  return plain;
+}
+
 /// The job once it has gone on, and a step of it takes so long.
 ChangingJob gone_on(const ChangingJob& job, const GoingOn& going_on, double step_ms) {
   return {going_on.plan,    job.cluster,
@@ -91,24 +128,26 @@ std::optional<WaitOutlook> wait_outlook(const ChangingJob& job, const GoingOn& g
   WaitOutlook outlook;
   outlook.without_per_ms = samples_per_ms(job, going_on.plan);
   if (outlook.without_per_ms <= 0) return std::nullopt;
+  const double step_ms = static_cast<double>(job.global_batch) / outlook.without_per_ms;
+  outlook.ready_ms = ready_ms;
+  outlook.copy_without_ms = change_ms(job, going_on.moves);
+  outlook.horizon_ms = job.quiet_ms;
+  // Before the layout is up nothing is planned on it: who is ready by then enters at once.
+  const bool amid_steps = ready_ms > outlook.copy_without_ms;
+  outlook.warm_ms = amid_steps ? kStepsBeforeEntry * step_ms : 0;
+  if (auto plain = plain_outlook(job, going_on, outlook, step_ms)) return plain;
   std::set<NodeId> nodes = going_on.nodes;
   nodes.insert(comes);
   const auto with = next_layout(job, nodes);
   if (!with.ok() || !has_stage(with.value().plan, comes)) return std::nullopt;
-  const double step_ms = static_cast<double>(job.global_batch) / outlook.without_per_ms;
   const ChangingJob later = gone_on(job, going_on, step_ms);
   const auto grown = next_layout(later, nodes);
   if (!grown.ok()) return std::nullopt;
   const Entry entry = entry_of(later, grown.value());
   outlook.with_per_ms = samples_per_ms(job, with.value().plan);
-  outlook.ready_ms = ready_ms;
-  outlook.copy_without_ms = change_ms(job, going_on.moves);
   outlook.copy_with_ms = change_ms(job, with.value().moves);
-  // Before the layout is up nothing is planned on it: who is ready by then enters at once.
-  const bool amid_steps = ready_ms > outlook.copy_without_ms;
-  outlook.warm_ms = entry.warm_ms + (amid_steps ? kStepsBeforeEntry * step_ms : 0);
+  outlook.warm_ms += entry.warm_ms;
   outlook.stall_ms = entry.stall_ms;
-  outlook.horizon_ms = job.quiet_ms;
   return outlook;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "scheduler/iteration/distribute.hpp"
 #include "scheduler/layout/auto_layout.hpp"
@@ -14,6 +15,7 @@
 #include "scheduler/recovery/next_layout.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
 #include "scheduler/recovery/relayout.hpp"
+#include "scheduler/recovery/wait_choice.hpp"
 #include "scheduler/state/copy_plan.hpp"
 #include "scheduler/state/state_moves.hpp"
 #include "tests/bench/measure.hpp"
@@ -263,6 +265,24 @@ void measure_copies() {
   }
 }
 
+// The same where another node is on its way to that place, for which the job might wait: where it
+// comes late against what a step takes, and where it comes at once, so that both ways are searched.
+void measure_weighing(const ChangingJob& job, const std::set<NodeId>& nodes, NodeId comes,
+                      const std::string& size) {
+  for (const int ready_ms : {20'000, 1}) {
+    const auto decide = [&]() -> Result<NextLayout> {
+      auto next = next_layout(job, nodes);
+      if (!next.ok()) return next;
+      const NextLayout& now = next.value();
+      if (!wait_outlook(job, {now.plan, now.moves, now.want, nodes}, comes, ready_ms))
+        return Error{Errc::internal, "nothing is predicted", {}, {}};
+      return next;
+    };
+    bench::print("deciding after a loss", planning_ms(decide, 3), "ms", 50,
+                 size + ", one more ready in " + std::to_string(ready_ms) + " ms");
+  }
+}
+
 // From a loss to the layout to go on with: all candidates, and how their state gets there.
 void measure_deciding() {
   constexpr std::int32_t kNodes = 500, kLayers = 96, kPipeline = 10, kParameters = 9;
@@ -314,6 +334,7 @@ void measure_deciding() {
                static_cast<double>(
                    relayouts({plan, {kNodes, 1}, set, 4096, tolerance, nodes}).value().size()),
                "", std::nullopt, size);
+  measure_weighing(job, nodes, NodeId{7}, size);
 }
 
 }  // namespace

@@ -196,6 +196,34 @@ TEST_CASE("who is ready before the layout without it is up enters before any ste
   CHECK(amid->stall_ms == Approx(kTurnoverMs).epsilon(0.01));
 }
 
+TEST_CASE("a wait is ruled out without a search only where one rules it out too",
+          "[scheduler][recovery]") {
+  OneLeft one(1);
+  int asked = 0;  // Of each layout that a search weighs.
+  one.job.fits = [&](const ParallelPlan&) -> Status {
+    ++asked;
+    return Done{};
+  };
+  const auto asked_for = [&](double ready_ms) {
+    asked = 0;
+    REQUIRE(one.outlook(ready_ms).has_value());
+    return asked;
+  };
+  REQUIRE(next_layout(one.job, {NodeId{1}}).ok());
+  const int alone = asked;  // Of the layout without who comes.
+  CHECK(asked_for(100) > alone);
+  // Steps take 2 s: the others would have trained fifteen until then.
+  CHECK(asked_for(30'000) == alone);
+  CHECK(one.outlook(30'000)->with_per_ms == Approx(0.008));  // As before the loss.
+  // Behind the first turnover the outlook is the same however late it comes, but for that.
+  WaitOutlook searched = one.outlook(100).value();
+  for (double ready_ms = 100; ready_ms < 40'000; ready_ms += 300) {
+    CAPTURE(ready_ms);
+    searched.ready_ms = ready_ms;
+    CHECK(waiting_pays(one.outlook(ready_ms).value()) == waiting_pays(searched));
+  }
+}
+
 TEST_CASE("where nothing can be predicted nobody waits", "[scheduler][recovery]") {
   CHECK_FALSE(OneLeft(0).outlook(100).has_value());  // No network.
   OneLeft before_a_step(1);
