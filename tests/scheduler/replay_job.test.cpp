@@ -192,6 +192,23 @@ TEST_CASE("after a loss a replay waits for a node that is nearly there, and goes
   CHECK(played.idle_share == Approx(2.0 / (100 * 3 + 6 * 2 + 894 * 3)));
 }
 
+TEST_CASE("a replay that waits for a node takes who was there before along",
+          "[scheduler][recovery]") {
+  // Node 6 is there from 95 on, and waits for the step's end when node 2 goes. From 105 on as
+  // above: node 5 comes at 106, and both get 552 bytes.
+  auto request = small_job({{{all_on(0)}, {all_on(1)}, {all_on(2)}}}, 4, 4);
+  request.nodes = {0, 1, 2};
+  request.job.wait_for_nodes_ms = 10'000;
+  request.arrivals = {{-8, 0, true}, {98, 106, true}};
+  request.events = {{95, {}, {6}}, {100, {2}, {}}, {106, {}, {5}}};
+  const auto played = replay_job(request).value();
+  REQUIRE(played.events.size() == 1);
+  CHECK(played.events[0].time_ms == Approx(106));
+  CHECK(played.events[0].pipelines == std::vector<std::int64_t>{1, 1, 1, 1});
+  CHECK(played.events[0].copied_bytes == 2 * 552);
+  CHECK(played.events[0].phases.waited_ms == Approx(1));
+}
+
 TEST_CASE("a replay goes on where the node that it waits for is gone, or late",
           "[scheduler][recovery]") {
   // Gone at 107, or not there at 108 (8 ms and a quarter from 98 on), as all others were; then
