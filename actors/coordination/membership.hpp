@@ -163,7 +163,8 @@ class Membership {
   /// A connection between two nodes broke, as one says. Returns whether that counts: both were told
   /// of the newest layout and are still here.
   bool miss(NodeId reporter, NodeId peer);
-  /// Whose connections broke in this generation, and who says so.
+  /// Whose connections broke in this generation, or before it where both are still there, and who
+  /// says so.
   const std::map<NodeId, std::set<NodeId>>& missed() const { return missed_; }
   /// Whether all that were missed are lost by now.
   bool is_miss_explained() const;

@@ -53,7 +53,8 @@ void head_failed(SupervisorSelf self, const Error& error);
 
 /// A stage threw at a node, or its device failed, or does not get into the groups of a layout.
 /// Where the job bears its loss the node is told to end, and the job goes on without it, once;
-/// where the same step fails again, or cannot do without it, the job ends.
+/// where the same step fails again, or cannot do without it, the job ends. A call that fails while
+/// a decided step is finished without a lost node, or while the job waits for nodes, costs nobody.
 void work_failed(SupervisorSelf self, NodeId id, const engine::FailedWork& failed);
 
 /// A local process ended. What it says about the reason is better than a lost connection.

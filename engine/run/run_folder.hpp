@@ -54,7 +54,8 @@ class RunFolder {
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
 
   /// plan.json, of the layout that trains now; the one before is then called plan-N.json after its
-  /// epoch number. Errors of all below: io_failed.
+  /// epoch number. Nothing, as of `write_event` and `write_memory`, where another process has taken
+  /// the folder over (`is_taken_over`). Errors of all below: io_failed.
   Status write_plan(const ParallelPlan& plan, EpochNumber epoch_number);
 
   /// Where the plan of an earlier layout of a run is.

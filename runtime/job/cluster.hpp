@@ -69,8 +69,9 @@ struct Checkpointing {
 /// that slow down.
 struct Recovery {
   bool from_checkpoint = true;  ///< It begins again from its newest checkpoint by itself.
-  /// Then, below `cluster.min_nodes`, and with too few for any layout, it waits so long for nodes
-  /// that join.
+  /// It waits so long for nodes that join: then, below `cluster.min_nodes`, where no layout fits
+  /// the nodes that are left, and where these are predicted to lose more samples than a wait for
+  /// one that is on its way.
   double wait_for_nodes_s = 300;
   bool drain_slow = false;  ///< A node under half its usual speed for long leaves the job.
 

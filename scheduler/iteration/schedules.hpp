@@ -104,7 +104,10 @@ bool has_fixed_order(const Schedule& schedule);
 /// `max_in_flight`: microbatches per stage from the begin of the forward to the end of the last
 /// task; empty, or 0 for a stage: no bound. `gpipe` needs room for all that it runs ahead. Of a
 /// stage that it holds back, those behind it take strict turns after as large a part of their
-/// forwards as it has: so one microbatch ends per round trip / bound, or nearly.
+/// forwards as it has: so one microbatch ends per round trip / bound, or nearly. Behind several
+/// encoders they take as many as come before the first of them must have gone back: of encoders
+/// that take turns, those of all; where each has something of every microbatch, the fewest, also
+/// where that is as many as the encoder is deep and fewer than the llm is.
 ///
 /// The result depends on the times of the tasks where a device has several stages, and in the
 /// schedules that search or defer (`eager-*`, `*zero-bubble`, `split-1f1b`).

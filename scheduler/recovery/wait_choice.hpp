@@ -50,7 +50,9 @@ struct GoingOn {
 
 /// Of a job that has lost nodes and that `comes` joins, which is ready in `ready_ms`. Costs two
 /// searches for a layout: what it would be with `comes` from the start, and what would be made of
-/// `going_on` once that is there, as `next_layout` and `next_warm_up` have it.
+/// `going_on` once that is there, as `next_layout` and `next_warm_up` have it. Neither is made
+/// where waiting is worse whatever they find: with no more nodes than trained before, by the rate
+/// of then and the size of the state; the outlook then has that rate, and a copy of a node's share.
 ///
 /// None where nothing is known of the network, of the step before or of what layers take, where no
 /// layout works with it, or where it would have no stage: for who stands by nobody waits.
