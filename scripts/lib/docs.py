@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "docs/Doxyfile"
 
 # The guide first. Everything it sends its readers to that no header says.
-PAGES = ["docs/parts.md", "docs/namespaces.dox", "models/family/README.md", "runtime/policies/README.md",
+PAGES = ["docs/parts.md", "docs/parts-reference.md", "docs/namespaces.dox", "models/family/README.md", "runtime/policies/README.md",
          "runtime/schedules/README.md", "runtime/data/formats/README.md", "runtime/observers/README.md",
          "actors/observing/README.md", "engine/execution/README.md", "runtime/plugins/README.md", "examples/resampler/README.md", "examples/mixture/README.md", "examples/balanced/README.md",
          "examples/distill/README.md", "examples/frugal/README.md",

@@ -61,7 +61,7 @@ class Readme:
     """A folder as a reader has it, and what README.md and the pages of docs/ say by section."""
 
     def __init__(self, binary, root, folder):
-        self.folder = folder
+        self.root, self.folder = root, folder
         self.sections = sections_of([root / "README.md", *sorted((root / "docs").glob("*.md"))])
         self.untried = {title: {*commands_in(body), *shells_in(body)} for title, body in self.sections.items()}
         (folder / "build").mkdir()
@@ -240,10 +240,20 @@ def several_machines(readme):
 
 
 def a_part_in_ten_minutes(readme):
-    for command in readme.commands("In ten minutes"):
-        readme.run(command.replace("~", str(readme.folder)))
-    runs = [readme.folder / "mine" / "build" / name for name in ("staged", "reference")]
-    expect(all(read_lines_so_far(run / "metrics.jsonl") for run in runs), "mine/test.sh has trained nothing")
+    with_part = (readme.folder / "first.toml").read_text() + readme.toml("Into a job of yours")
+    (readme.folder / "first.toml").write_text(with_part)
+    for title in ("In ten minutes", "Change it", "Into a job of yours", "A program of your own"):
+        for command in readme.commands(title):
+            readme.run(command.replace("~", str(readme.folder)))
+    runs = [f"{name}/build/{run}" for name in ("mine", "loom") for run in ("staged", "reference")] + ["runs/own"]
+    idle = [run for run in runs if not read_lines_so_far(readme.folder / run / "metrics.jsonl")]
+    expect(not idle, f"nothing was trained in {idle}")
+
+
+def the_guide_to_parts_is_read_in_ten_minutes(readme):
+    """At 150 words a minute, which leaves commands their time."""
+    words = len((readme.root / "docs" / "parts.md").read_text(encoding="utf-8").split())
+    expect(words <= 1500, f"docs/parts.md has {words} words: what is looked up goes to docs/parts-reference.md")
 
 
 def no_command_is_left_out(readme):
@@ -253,7 +263,7 @@ def no_command_is_left_out(readme):
 
 
 CASES = [a_first_job_file, its_reference, stop_and_go_on, plan_balance_look, when_machines_fail, several_machines,
-         a_part_in_ten_minutes, no_command_is_left_out]
+         a_part_in_ten_minutes, the_guide_to_parts_is_read_in_ten_minutes, no_command_is_left_out]
 
 
 def main(binary, root, *wanted):
