@@ -11,8 +11,8 @@ set(TROUPE_PLUGIN_HEADERS
   balancer/microbatches/policies.hpp
   balancer/loads/workload.hpp
   engine/execution/device.hpp
+  engine/execution/group_state.hpp
   engine/execution/packing.hpp
-  engine/execution/parameter_shard.hpp
   engine/execution/stage_filter.hpp
   engine/execution/stage_kinds.hpp
   engine/execution/stage_layers.hpp

@@ -292,10 +292,10 @@ class Check {
     constexpr double kLearningRate = 1e-2;
     const auto& groups = bench_.plan().groups;
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      ParameterShard* first = nullptr;
+      GroupState* first = nullptr;
       for (const ParameterUse& use : groups[g].uses) {
         if (use.stage != id_) continue;
-        ParameterShard& state = stage.state(GroupId{g}, use.layer);
+        GroupState& state = stage.state(GroupId{g}, use.layer);
         if (first != nullptr) first->gradients().add_(state.gradients());
         if (first == nullptr) first = &state;
       }

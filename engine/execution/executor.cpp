@@ -73,7 +73,7 @@ at::ScalarType Executor::gradient_dtype() const {
   return row_dtype() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-ParameterShard& Executor::holder(GroupId group, std::size_t index) {
+GroupState& Executor::holder(GroupId group, std::size_t index) {
   const ParameterUse& use = plan_.groups[group.index()].uses[index];
   return stage(use.stage).state(group, use.layer);
 }

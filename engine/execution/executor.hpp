@@ -173,12 +173,12 @@ class Executor : private Viewer {
   bool may_update();
   void optimizer_step(StageId stage, const Decision& decision, std::vector<HolderHash>& hashes);
   void standby_step(const Decision& decision, std::vector<HolderHash>& hashes);
-  void update(GroupId group, std::size_t holder, ParameterShard& state, const Decision& decision,
+  void update(GroupId group, std::size_t holder, GroupState& state, const Decision& decision,
               std::vector<HolderHash>& hashes);
   bool is_first_here(const std::vector<ParameterUse>& uses, std::size_t index) const;
   /// What the device keeps of a group, and its place among the holders, as hashes have it.
   struct Kept {
-    ParameterShard* state = nullptr;
+    GroupState* state = nullptr;
     std::size_t holder = 0;
   };
   Kept kept(GroupId group) const;
@@ -189,7 +189,7 @@ class Executor : private Viewer {
   std::vector<Arrival> arrivals_of(const Action& action) const;
   bool is_here(StageId stage) const { return stages_.contains(stage); }
   StageProgram& stage(StageId id) { return *stages_.at(id); }
-  ParameterShard& holder(GroupId group, std::size_t index);
+  GroupState& holder(GroupId group, std::size_t index);
   at::ScalarType row_dtype() const { return options_.row_dtype; }
   at::ScalarType gradient_dtype() const;
   DeviceId called_by(const Message& message, StageId to) const;

@@ -27,7 +27,7 @@ Executor::Work Executor::move_state(const Action& action) {
   else
     std::erase(fetched_, group);
   return [this, group, comes](Outcome& outcome) -> Status {
-    ParameterShard& state = *kept(group).state;
+    GroupState& state = *kept(group).state;
     outcome.moved = comes ? state.fetch_state(device_) : state.offload_state(device_);
     return Done{};
   };

@@ -358,7 +358,7 @@ void Executor::standby_step(const Decision& decision, std::vector<HolderHash>& h
 }
 
 /// Every holder of a group takes the same step, the learning rate of its first layer's module.
-void Executor::update(GroupId group, std::size_t holder, ParameterShard& state,
+void Executor::update(GroupId group, std::size_t holder, GroupState& state,
                       const Decision& decision, std::vector<HolderHash>& hashes) {
   const ModuleId module = plan_.groups[group.index()].uses.front().layer.module;
   const double scale = options_.learning_rate_scales[module.index()];

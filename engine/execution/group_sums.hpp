@@ -55,7 +55,7 @@ class GroupSums {
   std::vector<Parcel> reduce(GroupId group, std::vector<at::Tensor> others);
 
   /// The norm of the chunk that `reduce` has added up. On its own, so that nobody waits for it.
-  /// `left_out`: elements of the group that count in no norm (`ParameterShard::own_updates`).
+  /// `left_out`: elements of the group that count in no norm (`GroupState::own_updates`).
   GroupNorm measure(GroupId group, std::span<const IndexRange> left_out = {});
 
   /// Keeps sums of other owners and gives them to the other holders of its node. `sums`: what

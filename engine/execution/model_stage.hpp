@@ -51,9 +51,7 @@ class ModelStage final : public StageProgram {
   Result<at::Tensor> rows_for(MessageId message) override;
   void accept_gradient(MessageId message, at::Tensor gradient) override;
   Result<at::Tensor> gradient_for(MessageId message) override;
-  ParameterShard& state(GroupId group, LayerId layer) override {
-    return layers_.state(group, layer);
-  }
+  GroupState& state(GroupId group, LayerId layer) override { return layers_.state(group, layer); }
   std::vector<models::Parameter*> parameters() override { return layers_.parameters(); }
   std::vector<PartLoss> losses() const override;
   std::vector<PartAuxiliary> auxiliary() const override;

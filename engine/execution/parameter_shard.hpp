@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/execution/group_state.hpp"
 #include "models/layer.hpp"
 #include "runtime/state/adamw.hpp"
 #include "runtime/vocabulary/model_state.hpp"
@@ -20,10 +21,8 @@
 
 namespace troupe::engine {
 
-class Device;
-
 /// What a device holds of a layer that trains: gradients, and the optimizer's state.
-class ParameterShard {
+class ParameterShard final : public GroupState {
  public:
   /// `parameters` outlive this object and keep their order. Gradients accumulate in fp64 for fp64
   /// parameters and in fp32 otherwise; bf16 parameters get an fp32 master copy.
@@ -32,28 +31,21 @@ class ParameterShard {
   ParameterShard(std::vector<models::Parameter*> parameters,
                  std::vector<state::AdamWState> optimizers);
 
-  /// Flat gradients, [elements]; the reduced ones after a reduction has written them here.
-  at::Tensor& gradients() { return gradients_; }
+  at::Tensor& gradients() override { return gradients_; }
   std::int64_t elements() const { return gradients_.numel(); }  ///< Of all parameters.
-  const std::vector<models::Parameter*>& parameters() const { return parameters_; }  ///< In order.
-  /// Which of the flat gradients are of parameters that their family moves (`Parameter::update`),
-  /// ascending: sums of contributions, which count in no norm.
-  const std::vector<IndexRange>& own_updates() const { return own_updates_; }
+  const std::vector<models::Parameter*>& parameters() const override { return parameters_; }
+  const std::vector<IndexRange>& own_updates() const override { return own_updates_; }
 
   /// Of each parameter, in their order.
   std::vector<state::AdamWState>& optimizers() { return optimizers_; }
-  Bytes optimizer_bytes() const;  ///< Of masters and moments.
+  Bytes optimizer_bytes() const override;
 
-  /// In work, of masters and moments that lie in host memory: copies of them come to the device,
-  /// and stand in their place. What lies side by side there comes, and goes back, in one copy: in a
-  /// store a layer's moments, and its masters. Returns their bytes. Throws c10::Error where they
-  /// have come already.
-  Bytes fetch_state(Device& device);
-  /// In work: the copies go to where they came from, and are let go of. Returns their bytes. Throws
-  /// c10::Error where there are none.
-  Bytes offload_state(Device& device);
-  bool has_fetched_state() const { return !in_host_.empty(); }  ///< Copies are on the device.
-  void forget_fetched_state();  ///< Lets go of copies, if there are any; they go nowhere.
+  /// What lies side by side in host memory comes, and goes back, in one copy: in a store a layer's
+  /// moments, and its masters.
+  Bytes fetch_state(Device& device) override;
+  Bytes offload_state(Device& device) override;
+  bool has_fetched_state() const override { return !in_host_.empty(); }
+  void forget_fetched_state() override;
 
   /// Takes over parameters and optimizer state of another holder of the same group.
   void copy_from(const ParameterShard& other);
@@ -64,17 +56,11 @@ class ParameterShard {
   /// Adds what the last backward left in bf16 to the fp32 gradients. Nothing to do for others.
   void harvest();
 
-  /// One AdamW step with the reduced gradients times `clip` (`state::adamw_step`), or the step of
-  /// the parameter's own rule (`own_step`), which is not clipped. Gradients are zero afterwards;
-  /// `step` from 1.
+  /// The step of a parameter's own rule is `own_step`.
   void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
-              double clip);
-
-  /// Puts a copy of each parameter's gradient into `target` by its name.
-  void copy_gradients(std::map<std::string, at::Tensor>& target) const;
-
-  /// Hash of the parameters' bytes: equal at every holder of a group after every step.
-  std::uint64_t hash() const;
+              double clip) override;
+  void copy_gradients(std::map<std::string, at::Tensor>& target) const override;
+  std::uint64_t hash() const override;
 
  private:
   void update_on_device(const state::AdamWOptions& options, std::int64_t step, double learning_rate,

@@ -38,9 +38,7 @@ class StageFilter : public StageProgram {
   Result<at::Tensor> gradient_for(MessageId message) override {
     return inner_->gradient_for(message);
   }
-  ParameterShard& state(GroupId group, LayerId layer) override {
-    return inner_->state(group, layer);
-  }
+  GroupState& state(GroupId group, LayerId layer) override { return inner_->state(group, layer); }
   std::vector<models::Parameter*> parameters() override { return inner_->parameters(); }
   std::vector<PartLoss> losses() const override { return inner_->losses(); }
   std::vector<PartAuxiliary> auxiliary() const override { return inner_->auxiliary(); }

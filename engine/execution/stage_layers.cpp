@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/state_store.hpp"
 #include "models/factory.hpp"
@@ -66,6 +67,11 @@ Result<std::unique_ptr<ParameterShard>> made_state(const StageRequest& request, 
 }
 
 }  // namespace
+
+StageLayers::StageLayers(const ParallelPlan& plan, StageId id) : plan_(&plan), id_(id) {}
+StageLayers::StageLayers(StageLayers&& other) noexcept = default;
+StageLayers& StageLayers::operator=(StageLayers&& other) noexcept = default;
+StageLayers::~StageLayers() = default;
 
 Result<StageLayers> StageLayers::create(const StageRequest& request) {
   StageLayers made(request.plan, request.id);
@@ -220,8 +226,6 @@ std::vector<models::Parameter*> StageLayers::parameters() {
   return parameters;
 }
 
-ParameterShard& StageLayers::state(GroupId group, LayerId layer) {
-  return *states_.at({group, layer});
-}
+GroupState& StageLayers::state(GroupId group, LayerId layer) { return *states_.at({group, layer}); }
 
 }  // namespace troupe::engine

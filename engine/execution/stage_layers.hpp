@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/execution/group_state.hpp"
 #include "engine/execution/packing.hpp"
-#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/stage_traffic.hpp"
 #include "models/layer.hpp"
 #include "runtime/data/samples/decoded_samples.hpp"
@@ -26,6 +26,7 @@
 
 namespace troupe::engine {
 
+class ParameterShard;
 struct StageRequest;
 
 /// What of a model a stage has, and of an iteration. Runs are counted as in `runs`.
@@ -43,6 +44,9 @@ class StageLayers {
   /// Errors: as `models::make_layer`; internal: a group's size differs from the layers' parameters,
   /// or the store lacks one of them.
   static Result<StageLayers> create(const StageRequest& request);
+  StageLayers(StageLayers&& other) noexcept;  ///< As if by members; `other` is empty then.
+  StageLayers& operator=(StageLayers&& other) noexcept;  ///< The same.
+  ~StageLayers();  ///< Not here, where nobody knows the class of the state.
 
   const std::vector<Run>& runs() const { return runs_; }  ///< In the order in which they compute.
 
@@ -80,11 +84,11 @@ class StageLayers {
   /// Takes what a backward has left in the parameters; to be called behind each of them.
   void harvest();
 
-  std::vector<models::Parameter*> parameters();         ///< As `StageProgram` asks for them.
-  ParameterShard& state(GroupId group, LayerId layer);  ///< The same.
+  std::vector<models::Parameter*> parameters();     ///< As `StageProgram` asks for them.
+  GroupState& state(GroupId group, LayerId layer);  ///< The same.
 
  private:
-  StageLayers(const ParallelPlan& plan, StageId id) : plan_(&plan), id_(id) {}
+  StageLayers(const ParallelPlan& plan, StageId id);
   std::optional<std::size_t> before(std::size_t run) const;
   bool enters(const Message& message, const Run& run) const;
   std::size_t maker_of(const Message& message) const;

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/execution/parameter_shard.hpp"
+#include "engine/execution/group_state.hpp"
 #include "engine/iteration/reports.hpp"
 #include "runtime/data/samples/decoded_samples.hpp"
 #include "runtime/observers/observer.hpp"
@@ -94,8 +94,9 @@ class StageProgram {
   /// Gradient of the rows of a message whose destination is this stage, contiguous.
   virtual Result<at::Tensor> gradient_for(MessageId message) = 0;
 
-  /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does.
-  virtual ParameterShard& state(GroupId group, LayerId layer) = 0;
+  /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does. A
+  /// stage on `StageLayers` has it from there.
+  virtual GroupState& state(GroupId group, LayerId layer) = 0;
 
   /// All parameters of the stage, in layer order.
   virtual std::vector<models::Parameter*> parameters() = 0;

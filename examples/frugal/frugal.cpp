@@ -60,7 +60,7 @@ struct Frugal : StageProgram {
   Result<at::Tensor> gradient_for(MessageId id) override {
     return arrived_.extract(id).mapped().grad().contiguous();
   }
-  ParameterShard& state(GroupId id, LayerId layer) override { return layers_.state(id, layer); }
+  GroupState& state(GroupId id, LayerId layer) override { return layers_.state(id, layer); }
   std::vector<models::Parameter*> parameters() override { return layers_.parameters(); }
   std::vector<PartLoss> losses() const override { return {}; }  // The llm has them.
   Bytes activations() const override {

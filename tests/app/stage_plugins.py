@@ -33,7 +33,6 @@ OWN = r"""
 #include <c10/util/Exception.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand_like.h>
-#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "runtime/plugins/entry_point.hpp"

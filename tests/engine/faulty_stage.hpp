@@ -35,7 +35,7 @@ class FaultyStage final : public StageFilter {
     throw_in("accept_rows");
     StageFilter::accept_rows(message, std::move(rows));
   }
-  ParameterShard& state(GroupId group, LayerId layer) override {
+  GroupState& state(GroupId group, LayerId layer) override {
     throw_in("state");
     return StageFilter::state(group, layer);
   }

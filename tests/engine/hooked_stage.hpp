@@ -11,7 +11,7 @@
 
 namespace troupe::engine {
 
-class HookedStage final : public StageProgram {
+class HookedStage : public StageProgram {
  public:
   /// `hook` is called before each forward of microbatch 1, `at_end` before each `abandon`. `inner`
   /// outlives this.
@@ -40,9 +40,7 @@ class HookedStage final : public StageProgram {
     inner_.accept_gradient(id, std::move(gradient));
   }
   Result<at::Tensor> gradient_for(MessageId id) override { return inner_.gradient_for(id); }
-  ParameterShard& state(GroupId group, LayerId layer) override {
-    return inner_.state(group, layer);
-  }
+  GroupState& state(GroupId group, LayerId layer) override { return inner_.state(group, layer); }
   std::vector<models::Parameter*> parameters() override { return inner_.parameters(); }
   std::vector<PartLoss> losses() const override { return inner_.losses(); }
   Bytes activations() const override { return inner_.activations(); }

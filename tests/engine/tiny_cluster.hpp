@@ -20,6 +20,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/execution/executor.hpp"
 #include "engine/execution/model_stage.hpp"
+#include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/plan_slices.hpp"
 #include "engine/iteration/prepared_votes.hpp"
 #include "engine/layout/choose_layout.hpp"
@@ -142,11 +143,13 @@ class Cluster {
   /// What a device keeps without a stage.
   StandbyState& standby(std::size_t device) { return standbys_[device]; }
 
-  /// What a holder of a group keeps of it, by its place in the plan.
+  /// What a holder of a group keeps of it, by its place in the plan: the engine's own, on which all
+  /// stages here are built.
   ParameterShard& state(GroupId group, std::size_t holder) {
     const ParameterUse& use = plan_.groups[group.index()].uses[holder];
     const auto device = plan_.at(use.stage).devices.front();
-    return stages_[device.index()].at(use.stage)->state(group, use.layer);
+    return dynamic_cast<ParameterShard&>(
+        stages_[device.index()].at(use.stage)->state(group, use.layer));
   }
 
   /// What the stages of a device keep right now.
