@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/contract/slopes.hpp"
+#include "engine/contract/views.hpp"
 #include "engine/state/memory_count.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/first_line.hpp"
@@ -69,6 +70,7 @@ class Check {
     parts();
     abandon(*first);
     offload(*first);
+    shown(*first);
     memory();
     frozen();
     moved(*first);
@@ -228,6 +230,39 @@ class Check {
       same(first, *away, "what parts keep in host memory until their backward: what they give",
            "`offload` and `fetch`");
       nothing_left(*away, "at the end", "`fetch` and `activations`");
+    }
+    kept();
+  }
+
+  /// What `show_to` returns; nothing: it throws.
+  std::optional<bool> shows_to(StageProgram& stage, Viewer* viewer) {
+    const auto told =
+        call_guarded(Errc::internal, [&]() -> Result<bool> { return stage.show_to(viewer); });
+    if (told.ok()) return told.value();
+    breach("show_to: " + first_line(told.error().message), "`show_to`");
+    return std::nullopt;
+  }
+
+  void shown(const StageOutcome& first) {
+    begin("shown");
+    auto own = made(bench_.state(id_));
+    if (!own) return;
+    Views views;
+    ViewedStage stage(std::move(own), views);
+    if (!shows_to(stage, &views).value_or(false)) return;  // Whether it shows is its affair.
+    const std::string fix = "where the stage shows what it computes (`Viewer::show`)";
+    if (const auto seen = round(stage, {})) {
+      same(first, *seen, "what a stage gives that somebody looks at", fix);
+      const auto wrong = wrong_view(bench_.plan(), bench_.iteration(), id_, inputs_, *seen, views);
+      if (!wrong.empty()) breach(wrong, fix);
+    }
+    views.clear();
+    if (!shows_to(stage, nullptr)) return;
+    if (round(stage, {}) && !views.all().empty()) {
+      const Views::View& late = views.all().front();
+      breach(words_of(bench_.plan(), late.module, late.kind) +
+                 " are shown after the stage was told that nobody looks",
+             "`show_to`");
     }
     kept();
   }

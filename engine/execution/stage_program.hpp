@@ -49,9 +49,10 @@ class StageProgram {
  public:
   virtual ~StageProgram() = default;
 
-  /// From now on `forward` and the backwards show what they compute of a part, where modules end;
-  /// null: nobody looks. `viewer` outlives this. Returns whether they do. A stage that shows
-  /// nothing leaves it out: who looks is told so in the job's log, once.
+  /// From now on `forward` and the backwards show what they compute of a part, where modules end:
+  /// the rows, gradients and losses that the stage hands on, of each part once. Null: nobody looks,
+  /// and nothing may be shown. `viewer` is there until then. Returns whether they do. A stage that
+  /// shows nothing leaves it out: who looks is told so in the job's log, once.
   virtual bool show_to(Viewer* /*viewer*/) { return false; }
 
   /// Starts an iteration: gradients are zero, nothing is in flight. `plan` and `samples` stay valid

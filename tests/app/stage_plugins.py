@@ -205,7 +205,7 @@ TROUPE_PLUGIN(register_all)
 """
 
 
-PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "built-in", "packing", "parts", "abandon", "offload", "memory", "frozen", "moved", "cut"]
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "built-in", "packing", "parts", "abandon", "offload", "shown", "memory", "frozen", "moved", "cut"]
 
 
 class StageBench(Bench):

@@ -80,7 +80,8 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
   for (const StageVerdict& verdict : verdicts)
-    for (const auto* promise : {"moved", "packing", "parts"}) CHECK(keeps(verdict, promise));
+    for (const auto* promise : {"moved", "packing", "parts", "shown"})
+      CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
   // The encoders have three layers each, the llm four.
@@ -281,8 +282,12 @@ TEST_CASE("a batch is cut for a part that waits for a later microbatch of the ll
 TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("") == "");
   CHECK(broken_by_stage("by microbatch") == "parts");
-  CHECK(broken_by_stage("doubles") == "built-in");
+  // Who looks sees what was not doubled.
+  CHECK(broken_by_stage("doubles") == "built-in, shown");
   CHECK(broken_by_stage("owes") == "abandon");
+  CHECK(broken_by_stage("shows nothing") == "");  // Whether it does is its affair.
+  CHECK(broken_by_stage("shows others") == "shown");
+  CHECK(broken_by_stage("shows on") == "shown");
 }
 
 TEST_CASE("what a stage throws in any call is told with its promise", "[engine][errors]") {
@@ -296,6 +301,7 @@ TEST_CASE("what a stage throws in any call is told with its promise", "[engine][
       Case{"activations", "rows", "activations: throws: too tired"},
       // Slopes are the first rounds without a backward.
       Case{"abandon", "gradients", "abandon: throws: too tired"},
+      Case{"show_to", "shown", "show_to: throws: too tired"},
       Case{"parameters", "rows",
            "`parameters`, `state` or `abandon` beside a round throws: too tired"});
   CAPTURE(call);

@@ -27,6 +27,14 @@ class FaultyStage final : public StageFilter {
   FaultyStage(std::unique_ptr<StageProgram> inner, std::string fault)
       : StageFilter(std::move(inner)), fault_(std::move(fault)) {}
 
+  bool show_to(Viewer* viewer) override {
+    throw_in("show_to");
+    if (fault_ == "shows nothing") return false;
+    if (viewer == nullptr && fault_ == "shows on") return true;
+    if (viewer == nullptr || fault_ != "shows others") return StageFilter::show_to(viewer);
+    others_ = std::make_unique<Others>(*viewer);
+    return StageFilter::show_to(others_.get());
+  }
   void abandon() override {
     throw_in("abandon");
     StageFilter::abandon();
@@ -93,7 +101,20 @@ class FaultyStage final : public StageFilter {
     if (fault_ == "throws in " + call) throw std::runtime_error("too tired");
   }
 
+  /// Who looks sees other values.
+  struct Others final : Viewer {
+    explicit Others(Viewer& viewer) : to(viewer) {}
+    bool wants(ModuleId module, observers::Kind kind) const override {
+      return to.wants(module, kind);
+    }
+    void show(ModuleId module, observers::Kind kind, at::Tensor values) override {
+      to.show(module, kind, values.mul(1.001));
+    }
+    Viewer& to;
+  };
+
   const std::string fault_;
+  std::unique_ptr<Others> others_;
   MicrobatchId last_;
   std::map<MicrobatchId, int> forwards_;  ///< Of this iteration.
   int owed_ = 0;                          ///< Parts whose weight gradients are to come.
