@@ -57,7 +57,7 @@ import parity_vocabulary
 from parity_auto import AUTO_NUMBERS, faults_of_numbers, write_profile
 from parity_data import UnevenData
 from parity_dealing import ALIKE, DAMAGED_LAYOUTS, faults_of_counts, faults_of_dropped, rows_by_llm, unevenness
-from parity_layouts import CHANGING, CHANGING_BATCH, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
+from parity_layouts import CHANGING, CHANGING_STEPS, REPLICAS, THREE_STAGES, TWO_DEVICES, faults_of_changes
 from parity_matrix import POLICIES, PROJECTORS_ONLY
 from parity_plans import DEFERRING, faults_of_plans
 from parity_standby import STANDBY, faults_of_standby, faults_of_takeovers
@@ -148,7 +148,7 @@ CASES = {
     # Data that are not on all nodes.
     **{name: (overrides, "sources", parity_sources.STEPS) for name, overrides in parity_sources.CASES.items()},
     # Encoders share a batch out among all their replicas.
-    **{name: (overrides, "all", parity_exchange.STEPS[name]) for name, overrides in parity_exchange.CASES.items()},
+    **{name: (parity_exchange.overrides_of(name), "all", parity_exchange.STEPS[name]) for name in parity_exchange.CASES},
     # The way of rows from encoders to the llm is pinned.
     **{name: (overrides, "all", parity_replicas.STEPS) for name, overrides in parity_boundary.CASES.items()},
     **{f"late-{name}": ([*LATE, *overrides], "all", steps)
@@ -366,6 +366,12 @@ def check_audit(run, steps, batch):
         raise Failure(f"{len(ids)} samples in samples.jsonl, {len(set(ids))} different, expected {steps * batch}")
 
 
+def batch_of(overrides):
+    """How many samples a step of a case has."""
+    given = [word for word in overrides if word.startswith("train.global_batch_size=")]
+    return int(given[-1].partition("=")[2]) if given else BATCH
+
+
 def run_zero_bubble(bench):
     """Weight gradients that come later are the same bits, where microbatches have one part."""
     case = Case(bench, "zero-bubble", ["train.dtype=fp64"], "all", SHORT)
@@ -550,7 +556,7 @@ def run_case(bench, name, steps):
     if name in parity_sources.ALL_MOVE and (faults := parity_sources.faults_of_bytes(pipelined, bench.binary, case.job, bench.data)):
         raise Failure("\n".join(faults))
     changing = CHANGING[-1] in overrides
-    check_audit(pipelined, steps, CHANGING_BATCH if changing else BATCH)
+    check_audit(pipelined, steps, batch_of(overrides))
     if changing and (faults := faults_of_changes(pipelined)):
         raise Failure("\n".join(faults))
     if name == "layouts-standby" and (faults := faults_of_takeovers(pipelined, overrides)):
