@@ -31,7 +31,7 @@ import parity_nccl  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
-from tests.support.drawn_cases import half_here  # noqa: E402
+from tests.support.drawn_cases import drawn_here, half_here  # noqa: E402
 from tests.support.free_port import free_port  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far, sample_of  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
@@ -263,8 +263,10 @@ def what_is_left_of_a_replica_works_on(bench):
 
 def phases_stay_exchanged_where_a_node_is_lost(bench):
     """Encoders and llms on the same nodes, on nodes of their own, and pipelines: who is left shares every phase out anew."""
-    for name, node in (("4-4-three-phase-all", 2), ("4-2-split-all", 3), ("3-2-zero-bubble-all", 1), ("5-3-split-encoders", 1),
-                       ("pipelines-1f1b-all", 1)):
+    losses = {"4-4-three-phase-all": 2, "4-2-split-all": 3, "3-2-zero-bubble-all": 1, "5-3-split-encoders": 1, "pipelines-1f1b-all": 1,
+              "1-4-split-all": 2}
+    for name in drawn_here(losses, 5):
+        node = losses[name]
         words = [word for word in parity_exchange.CASES[f"exchange-{name}"] if word != FP64]
         words += [] if "cluster.local_nodes=" in " ".join(words) else pipelines([0], [1], [2])
         job = bench.start(f"exchange-{name}", *words)
@@ -274,7 +276,10 @@ def phases_stay_exchanged_where_a_node_is_lost(bench):
         job.finish()
         bench.check(job, parity_exchange.FREEZING[name.rpartition("-")[2]])
         expect([event["nodes"] for event in job.events()] == [[node]], f"{name}: events: {job.events()}")
-        mixed, pieces = mixed_by_generation(job.run)
+        mixed, pieces, feeding = mixed_by_generation(job.run)
+        expect(min(feeding.values()) > 0, f"{name}: encoders that feed several llm replicas: {feeding}")
+        if name.startswith("1-4"):  # One encoder has nobody to share with.
+            continue
         expect(min(mixed.values()) > 0, f"{name}: microbatches of several llm replicas: {mixed}")
         expect(min(pieces.values()) > 0, f"{name}: samples in pieces: {pieces}")
 
@@ -308,9 +313,9 @@ def groups_keep_devices_of_their_own(bench):
 
 
 def mixed_by_generation(run):
-    """Encoder microbatches with samples of several llm replicas, and pieces of samples."""
+    """Encoder microbatches with samples of several llm replicas, pieces of samples, and encoders that feed several llm replicas in a step."""
     plans = {number: json.loads((run / name).read_text(encoding="utf-8")) for number, name in ((1, "plan-1.json"), (2, "plan.json"))}
-    mixed, pieces = {1: 0, 2: 0}, {1: 0, 2: 0}
+    mixed, pieces, feeding = {1: 0, 2: 0}, {1: 0, 2: 0}, {1: 0, 2: 0}
     for line in read_lines(run / "iterations.jsonl"):
         now = line["epoch_number"]
         llm = len(plans[now]["module_groups"]) - 1
@@ -318,9 +323,46 @@ def mixed_by_generation(run):
         llm_of = {sample: place for place, lists in enumerate(line["replicas"]) if is_llm[place]
                   for microbatch in lists for part in microbatch for sample in part}
         pieces[now] += len(line.get("pieces", []))
-        mixed[now] += sum(len({llm_of[sample_of(line, unit)] for part in microbatch for unit in part}) > 1
-                          for place, lists in enumerate(line["replicas"]) if not is_llm[place] for microbatch in lists)
-    return mixed, pieces
+        for place, lists in enumerate(line["replicas"]):
+            if is_llm[place]:
+                continue
+            fed = [{llm_of[sample_of(line, unit)] for part in microbatch for unit in part} for microbatch in lists]
+            mixed[now] += sum(len(llms) > 1 for llms in fed)
+            feeding[now] += len(set().union(*fed)) > 1
+    return mixed, pieces, feeding
+
+
+# What is moved to host memory and back: parameters while an llm computes, moments but for the update, activations between the phases.
+MOMENTS_MOVE = {"offload_state", "fetch_state"}
+ALL_MOVE = {*MOMENTS_MOVE, "evict_parameters", "fetch_parameters", "offload", "fetch"}
+
+
+def moves_by_generation(run):
+    """Kinds of moves to host memory and back, by the run's trace."""
+    moves = {1: set(), 2: set()}
+    for event in json.loads((run / "trace.json").read_text(encoding="utf-8")):
+        if event.get("cat") == "offload":
+            moves[event["args"]["epoch_number"]].add(event["args"]["kind"])
+    return moves
+
+
+def what_encoders_have_in_host_memory_outlives_a_node(bench):
+    """A step is given up while some of it is away, and whoever trains then moves it as before: devices that have encoders and an llm,
+    and one that kept all moments of encoders without a stage for them."""
+    for name, words, node, kinds in (
+            ("all", [*parity_exchange.LAYOUTS["4-4"], "scheduler.schedule=three-phase"], 2, ALL_MOVE),
+            ("moments", [*pipelines([0, 1]), "cluster.fault_tolerance=1"], 0, MOMENTS_MOVE)):
+        job = bench.start(f"offloading-{name}", *words, f"scheduler.offload_encoders={name}")
+        job.wait_for(4)
+        time.sleep(0.2 * bench.draw.random())
+        job.signal(node, signal.SIGKILL)
+        job.finish()
+        bench.check(job)
+        expect([event["nodes"] for event in job.events()] == [[node]], f"{name}: events: {job.events()}")
+        moves = moves_by_generation(job.run)
+        expect(moves == {1: kinds, 2: kinds}, f"{name}: moves by generation: {moves}")
+        still = [line["step"] for line in read_lines(job.run / "metrics.jsonl") if line.get("moved_to_host_bytes", 0) <= 0]
+        expect(not still, f"{name}: nothing went to host memory in steps {still}")
 
 
 def standby_holders_take_over(bench):
@@ -1149,7 +1191,7 @@ def random_events(bench):
 
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
-         nodes_that_encode_too_work_for_both, groups_keep_devices_of_their_own, phases_stay_exchanged_where_a_node_is_lost, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_or_fails_costs_a_node,
+         nodes_that_encode_too_work_for_both, groups_keep_devices_of_their_own, phases_stay_exchanged_where_a_node_is_lost, what_encoders_have_in_host_memory_outlives_a_node, standby_holders_take_over, nodes_are_lost_amid_sums_by_nccl, a_sum_by_nccl_that_hangs_or_fails_costs_a_node,
          nodes_are_lost_amid_rows_by_nccl, rows_by_nccl_that_hang_or_fail_cost_a_node, a_lane_of_rows_that_hangs_as_it_opens_costs_a_node,
          one_after_the_other_down_to_one,
          two_at_once, a_stopped_node_is_done_without_and_ends_when_it_goes_on, the_last_copy, a_loss_while_it_saves, a_loss_while_the_job_stops,
