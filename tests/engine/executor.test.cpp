@@ -238,7 +238,7 @@ TEST_CASE("after COMMIT a device can finish although another one is gone", "[eng
   CHECK_FALSE(equal(before, cluster.parameters()));
 }
 
-TEST_CASE("a vanished peer is an error, not a wait", "[engine][errors]") {
+TEST_CASE("a vanished peer is an error that names it, not a wait", "[engine][errors]") {
   Cluster cluster;
   cluster.begin(0);
   cluster.transport(1).disconnect(0, {Errc::transport_failed, "node 0 is gone", {}, {}});
@@ -247,6 +247,9 @@ TEST_CASE("a vanished peer is an error, not a wait", "[engine][errors]") {
 
   REQUIRE_FALSE(ended.ok());
   CHECK(ended.error().code != Errc::timed_out);
+  CHECK(ended.error().message.find("peer 1 ") != std::string::npos);  // Device 0 looks first.
+  const auto there = cluster.executor(1).advance();
+  CHECK((!there.ok() && there.error().message.find("peer 0 ") != std::string::npos));
 }
 
 TEST_CASE("the same iteration twice gives the same bits", "[engine][property]") {
