@@ -59,7 +59,8 @@ struct Messenger::Request {
   std::optional<Posted> receive;  ///< Of a fetch.
   Completion completion;
   Connection* connection = nullptr;
-  bool told = false;  ///< The operation has ended, UCX has not.
+  bool told = false;        ///< The operation has ended, UCX has not.
+  bool in_channel = false;  ///< Of the channel's worker, not of the network's.
   std::list<Request>::iterator self;
 };
 

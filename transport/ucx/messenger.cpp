@@ -188,6 +188,21 @@ bool Messenger::is_gone(Connection& connection) {
   return all_complete(&Path::flush) && all_complete(&Path::ending) && connection.requests.empty();
 }
 
+/// Of a force-closed connection that UCX keeps for long. What waits for room in the full queue of a
+/// peer that reads no more would wait for as long as the worker lives, also to be given up (1.13).
+void Messenger::end_channel(Connection& connection) {
+  if (!connection.channel) return;
+  for (; connection.paths.size() > 1; connection.paths.pop_back()) {
+    auto& path = connection.paths.back();
+    for (auto* request : {&path.flush, &path.ending}) {
+      if (!is_complete(*request)) ucp_request_free(*request);
+    }
+  }
+  close_channel(connection);
+  // Some were called back just now; for the others nobody is left who could.
+  connection.requests.remove_if([](const Request& request) { return request.in_channel; });
+}
+
 void Messenger::end_requests(Connection& connection) {
   for (auto& request : connection.requests) {
     if (!request.told) tell(request, *connection.error);
@@ -235,9 +250,10 @@ bool Messenger::progress() {
   moved |= run_events();
   if (!closing_.empty()) moved |= reap_closing();
   moved |= run_finished();
-  if (!ended_.empty() && events_.empty()) {
+  if (events_.empty()) {
     for (auto& connection : ended_) close_channel(*connection);
     ended_.clear();
+    for (auto& connection : parked_) end_channel(*connection);
   }
   return moved;
 }

@@ -12,7 +12,8 @@
 //
 // A connection: open -> (disconnect) -> a goodbye leaves -> force-closed -> gone, or
 // open -> (error, goodbye of the peer, end of its process) -> force-closed -> gone. If UCX keeps a
-// request for long, its operation fails anyway and the request stays parked with its buffer.
+// request for long, its operation fails anyway; where it was the channel's, the channel goes, and
+// with it what UCX held. A request of the network stays parked with its buffer until UCX is done.
 
 #pragma once
 
@@ -104,6 +105,7 @@ class Messenger final : public EventLoop::Client {
   void take_channel(Link link, const std::vector<std::byte>& address);
   void drain(Connection& connection);
   void close_channel(Connection& connection);
+  void end_channel(Connection& connection);
 
   // Messages.
   void send_to_self(const Tag& tag, ConstBuffer data, const Completion& completion);

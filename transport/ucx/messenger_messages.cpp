@@ -48,6 +48,7 @@ Messenger::Request& Messenger::add_request(Connection& connection) {
 }
 
 void Messenger::start(Request& request, unsigned id, ucp_ep_h endpoint) {
+  request.in_channel = endpoint != request.connection->paths.front().endpoint;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
@@ -224,6 +225,7 @@ void Messenger::fetch(Link link, const Posted& receive, const Incoming::Offered&
   }
   auto& request = add_request(*open_.at(*peer));
   request.receive = receive;
+  request.in_channel = offer.worker != network_.handle();
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.recv_am = on_fetched;
