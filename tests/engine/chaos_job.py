@@ -4,6 +4,8 @@ Everything that waits passes by `tick`, which does what was put off (a process w
 events before a head that comes later lays them aside.
 """
 
+import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -225,8 +227,38 @@ class ChaosJob:
             time.sleep(0.05)
 
 
-def anonymous_mib(pid):
-    """What a process holds that no file does, shared memory included; and how many descriptors and threads."""
+TCP_STATES = {"01": "established", "02": "connecting", "08": "left by its peer", "0A": "listening"}
+
+
+def tcp_states(pid):
+    """By the numbers of the sockets, of all in the process's network namespace."""
+    lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text(encoding="utf-8").splitlines()[1:]
+    return {fields[9]: TCP_STATES.get(fields[3], "ending") for fields in map(str.split, lines)}
+
+
+def kind_of_descriptor(target, states):
+    """`TCP established`, `socket`, `eventpoll`, `pidfd`, `pipe`, or the folder of a file: /dev/shm is the transport's."""
+    if target.startswith("/"):
+        return os.path.dirname(target)
+    kind, _, name = target.partition(":")
+    name = name.strip("[]")
+    if kind == "socket" and name in states:
+        return f"TCP {states[name]}"
+    return name if kind == "anon_inode" else kind
+
+
+def kinds_of_descriptors(pid):
+    """How many a process has open of each kind."""
+    states, kinds = tcp_states(pid), collections.Counter()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # Closed meanwhile.
+            kinds[kind_of_descriptor(os.readlink(f"/proc/{pid}/fd/{name}"), states)] += 1
+    return kinds
+
+
+def held_by(pid):
+    """MiB that a process holds and no file does, shared memory included; how many descriptors and threads; descriptors by their kinds."""
     fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines())
     kib = sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem"))
-    return kib / 1024, len(os.listdir(f"/proc/{pid}/fd")), int(fields["Threads"])
+    kinds = kinds_of_descriptors(pid)
+    return kib / 1024, kinds.total(), int(fields["Threads"]), kinds

@@ -2,11 +2,14 @@
 """What chaos.py and recovery.py count as an event, by which seeds they draw, what they do at least, and what their oracle takes
 for rounding; what reconfiguration.py expects of a layout. No job is run: what the binary would say stands here."""
 
+import collections
 import contextlib
 import io
+import os
 import pathlib
 import random
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -17,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("engine", "actors", "support"))]
 
 import chaos  # noqa: E402
+import chaos_job  # noqa: E402
 import reconfiguration  # noqa: E402
 import recovery  # noqa: E402
 from chaos_oracle import FP64_RTOL, Oracle  # noqa: E402
@@ -176,18 +180,44 @@ class Memory(unittest.TestCase):
 
     def check(self, looks):
         script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
-        script.memory = [{4711: look} for look in looks]
-        with contextlib.redirect_stdout(io.StringIO()):
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            for mib, descriptors, threads in looks:
+                script.memory.append({4711: (mib, descriptors, threads, collections.Counter(pidfd=8, socket=descriptors - 8))})
+                script.tell_growth()
             script.check_memory()
+        return text.getvalue()
 
     def test_what_moves_state_now_and_then_is_no_leak(self):
         self.check([(300 + 90 * (i % 4 == 0), 60 + 90 * (i % 3 == 0), 12 + 9 * (i % 5 == 0)) for i in range(160)])
 
     def test_what_grows_with_each_event_is_one(self):
-        for what, look in (("MiB", lambda i: (300 + 1.5 * i, 60, 12)), ("descriptors", lambda i: (300, 60 + i, 12)),
+        for what, look in (("MiB", lambda i: (300 + 1.5 * i, 60, 12)), ("descriptors, .* 119 socket", lambda i: (300, 60 + i, 12)),
                            ("threads", lambda i: (300, 60, 12 + i // 6))):
             with self.assertRaisesRegex(Failure, f"process 4711 holds .* {what}"):
                 self.check([look(i) for i in range(160)])
+
+    def test_more_descriptors_than_all_peers_take_are_kept_of_lost_ones(self):
+        for more, is_fine in ((7 * 9, True), (7 * 9 + 1, False)):
+            looks = [(300, 10 if i < 120 else 11 + more, 12) for i in range(160)]
+            with contextlib.nullcontext() if is_fine else self.assertRaisesRegex(Failure, f"{more + 1} socket"):
+                self.check(looks)
+
+    def test_it_tells_behind_which_event_descriptors_came(self):
+        said = self.check([(300, 60 + 17 * (i > 50) + 20 * (i > 100), 12) for i in range(160)])
+        self.assertEqual([line for line in said.splitlines() if "at most before" in line],
+                         ["  process 4711: 97 descriptors, 60 at most before; more: 37 socket"])
+
+    def test_each_kind_of_descriptor_has_a_name(self):
+        states = {"17": "established"}
+        for target, kind in (("socket:[17]", "TCP established"), ("socket:[18]", "socket"), ("anon_inode:[eventpoll]", "eventpoll"),
+                             ("pipe:[3]", "pipe"), ("/dev/shm/ucx_shm_posix_1f", "/dev/shm"), ("/tmp/a/node-3.log", "/tmp/a")):
+            self.assertEqual(chaos_job.kind_of_descriptor(target, states), kind)
+
+    def test_all_descriptors_of_a_process_are_counted(self):
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+            kinds = chaos_job.held_by(os.getpid())[3]
+        self.assertEqual((kinds["TCP listening"], kinds["TCP established"]), (1, 1))
 
 
 class Rounding(unittest.TestCase):
