@@ -20,7 +20,7 @@
 #include "app/terminal.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/layout/resolve_sums.hpp"
-#include "engine/profiling/nominal_profile.hpp"
+#include "engine/profiling/corrected_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
 #include "engine/profiling/profile_run.hpp"
 #include "engine/setup/kept_lengths.hpp"
@@ -69,9 +69,10 @@ struct Material {
   std::vector<PipelineShape> shapes;  // Per pipeline.
   std::string costs;                  // `measured`, `computed`.
   std::size_t samples = 0;
-  std::vector<std::string> policies;            // Those to run.
-  std::vector<std::string> warnings;            // What the job says in vain.
-  std::optional<scheduler::LayoutReason> sums;  // Where the job leaves them open.
+  std::vector<std::string> policies;                  // Those to run.
+  std::vector<std::string> warnings;                  // What the job says in vain.
+  std::optional<scheduler::LayoutReason> sums;        // Where the job leaves them open.
+  std::optional<engine::CorrectedProfile> corrected;  // Costs of devices that are not here.
 };
 
 constexpr const char* kCompared[] = {"random", "disttrain", "llm-only"};
@@ -94,6 +95,7 @@ Result<std::vector<std::string>> chosen_policies(const std::string& wanted) {
 // Costs of the job's layers: measured here, or computed for a device that is not, whose name it
 // then returns.
 Result<std::string> use_costs(engine::JobSetup& setup, const std::string& cluster,
+                              std::optional<engine::CorrectedProfile>& corrected,
                               Progress& progress) {
   if (cluster.empty()) {
     engine::ProfileOptions options;
@@ -106,8 +108,8 @@ Result<std::string> use_costs(engine::JobSetup& setup, const std::string& cluste
   const auto machines = parse_cluster(counted ? cluster : "1x1x" + cluster);
   if (!machines.ok()) return machines.error();
   const auto& device = machines.value().device;
-  auto costs =
-      engine::planning_costs(setup, engine::computed_profile(setup, device), device.memory);
+  corrected = engine::corrected_profile(setup, device);
+  auto costs = engine::planning_costs(setup, corrected->profile, device.memory);
   if (!costs.ok()) return std::move(costs).error();
   setup.costs = std::move(costs).value();
   return device.name;
@@ -141,8 +143,9 @@ Result<Material> read_material(const BalanceArguments& arguments, Progress& prog
   material.warnings = warnings_of(job.value(), setup, /*elsewhere=*/false);  // Its own layout.
   if (setup.job.parallel.mode == job::LayoutMode::manual)  // Refused before anything is measured.
     if (auto placed = engine::make_parallel_plan(setup); !placed.ok()) return placed.error();
-  const auto elsewhere = use_costs(setup, arguments.cluster, progress);
+  const auto elsewhere = use_costs(setup, arguments.cluster, material.corrected, progress);
   if (!elsewhere.ok()) return elsewhere.error();
+  if (material.corrected) warn_of_profile(job.value(), *material.corrected, material.warnings);
   progress.now("placing the layout");
   auto plan = place(setup, elsewhere.value(), material.sums);
   if (!plan.ok()) return std::move(plan).error();
@@ -283,6 +286,7 @@ Json to_json(const Material& material, const Answers& answers) {
           {"pipelines", std::move(shapes)},
           {"schedule", question.options.schedule.name},
           {"costs", material.costs},
+          {"corrections", corrections_json(material.corrected)},
           {"encoder_phase", std::move(encoders)},
           {"policies", std::move(policies)},
           {"refused", std::move(refused)},
@@ -295,6 +299,7 @@ void print_text(const Material& material, const Answers& answers) {
   std::printf("%zu samples in %zu batches, schedule %s, %s costs\n", material.samples,
               question.batches.size(), question.options.schedule.name.c_str(),
               material.costs.c_str());
+  std::printf("%s", corrections_lines(material.corrected).c_str());
   std::printf("Pipelines by their stages: %s; %lld microbatches in each\n",
               shapes_text(material.shapes).c_str(),
               static_cast<long long>(question.options.microbatches));

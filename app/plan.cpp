@@ -86,10 +86,13 @@ int plan(const Options& options) {
   progress.reset();
   if (!notes.ok()) return report(notes.error());
   notes.value().suggestions = suggestions(planning, planned.value());
-  if (options.planning.json)
-    std::cout << layout_json(planning, planned.value(), notes.value()).dump(2) << '\n';
-  else
+  if (options.planning.json) {
+    auto json = layout_json(planning, planned.value(), notes.value());
+    json["corrections"] = corrections_json(planning.corrected);
+    std::cout << json.dump(2) << '\n';
+  } else {
     print_layout(planning, planned.value(), notes.value());
+  }
   return kDone;
 }
 

@@ -63,8 +63,6 @@ void warn_of_elsewhere(const job::LoadedJob& loaded, std::vector<std::string>& w
       warn(key, "they are for the job's own nodes, and the planner chooses");
   if (loaded.job.cluster.device_memory_gib > 0)
     warn("cluster.device_memory_gib", "the device named there has its own memory");
-  if (!loaded.job.scheduler.profile.empty())
-    warn("scheduler.profile", "costs are computed for the device named there");
 }
 
 }  // namespace
@@ -170,6 +168,17 @@ Status resolve_sums(Planning& planning, const std::string& elsewhere) {
   return Done{};
 }
 
+/// Of layers here; or computed for machines that are not, and corrected as far as one of their
+/// devices was measured.
+Result<scheduler::Profile> profile_for(Planning& planning, const job::LoadedJob& loaded,
+                                       const std::optional<PlannedCluster>& elsewhere) {
+  if (!elsewhere) return engine::profile_at_hand(planning.setup);
+  planning.corrected =
+      engine::corrected_profile(planning.setup, elsewhere->device, engine::planned_degrees());
+  warn_of_profile(loaded, *planning.corrected, planning.warnings);
+  return planning.corrected->profile;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& arguments) {
@@ -188,9 +197,7 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   planning->setup = std::move(setup).value();
   if (auto known = check_kinds(planning->setup, {}); !known.ok()) return known.error();
   planning->warnings = warnings_of(job.value(), planning->setup, elsewhere.has_value());
-  auto profile = elsewhere ? Result<scheduler::Profile>(engine::computed_profile(
-                                 planning->setup, elsewhere->device, engine::planned_degrees()))
-                           : engine::profile_at_hand(planning->setup);
+  auto profile = profile_for(*planning, job.value(), elsewhere);
   if (!profile.ok()) return std::move(profile).error();
   auto model = engine::cost_model(planning->setup, profile.value());
   if (!model.ok()) return std::move(model).error();
@@ -279,6 +286,28 @@ Result<scheduler::AutoLayout> make_layout(const Planning& planning, bool one_num
 engine::SimulatedTraining training_on_paper(const Planning& planning,
                                             const scheduler::AutoLayout& layout) {
   return engine::training_on_paper(planning.setup, costs_of(planning), layout.plan);
+}
+
+std::string corrections_lines(const std::optional<engine::CorrectedProfile>& corrected) {
+  return corrected ? wrapped(engine::corrections_text(*corrected), 2) + "\n" : "";
+}
+
+Json corrections_json(const std::optional<engine::CorrectedProfile>& corrected) {
+  if (!corrected) return nullptr;
+  Json kinds = Json::array();
+  for (const auto& kind : corrected->kinds)
+    kinds.push_back(
+        {{"kind", kind.kind}, {"factor", kind.factor ? Json(*kind.factor) : Json(nullptr)}});
+  return {{"file", corrected->measured.string()},
+          {"device", corrected->measured_on},
+          {"kinds", std::move(kinds)}};
+}
+
+void warn_of_profile(const job::LoadedJob& loaded, const engine::CorrectedProfile& corrected,
+                     std::vector<std::string>& warnings) {
+  if (!corrected.refused.empty())
+    warnings.push_back(job::where_given(loaded.origins, "scheduler.profile") +
+                       ": scheduler.profile has no effect with --cluster: " + corrected.refused);
 }
 
 std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed) {

@@ -13,6 +13,7 @@
 #include "app/commands.hpp"
 #include "app/stalled_read.hpp"
 #include "engine/layout/simulated_training.hpp"
+#include "engine/profiling/corrected_profile.hpp"
 #include "engine/setup/job_setup.hpp"
 #include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -63,6 +64,8 @@ struct Planning {
   std::string costs;     ///< Where times come from: `computed`, `measured`.
   bool by_hand = false;  ///< The job has a layout of its own, for the machines it names.
   std::vector<std::string> warnings;  ///< What of the job has no effect: a line each.
+  /// Costs of machines that are not here, and what they are corrected by.
+  std::optional<engine::CorrectedProfile> corrected;
   /// By what gradients are added up, and why, where the job leaves that open.
   std::optional<scheduler::LayoutReason> sums;
   /// What these were chosen by, where they are messages: the job's layout, which is then known.
@@ -100,6 +103,17 @@ using PredictedBatch = engine::SimulatedBatch;
 /// Steps of a layout as training would make them, from its first one on, `layout` outlives it.
 engine::SimulatedTraining training_on_paper(const Planning& planning,
                                             const scheduler::AutoLayout& layout);
+
+/// What corrects costs of machines that are not here, in lines of a narrow terminal; empty where
+/// costs are this machine's.
+std::string corrections_lines(const std::optional<engine::CorrectedProfile>& corrected);
+
+/// The same: `{"file", "device", "kinds": [{"kind", "factor"}...]}`, or null.
+Json corrections_json(const std::optional<engine::CorrectedProfile>& corrected);
+
+/// Says so where a profile that the job names corrects nothing.
+void warn_of_profile(const job::LoadedJob& loaded, const engine::CorrectedProfile& corrected,
+                     std::vector<std::string>& warnings);
 
 /// A batch of the job's shapes. Seeds of a layout's prediction: those from `request.seed` on.
 std::vector<SampleShape> draw_batch(const Planning& planning, std::uint64_t seed);

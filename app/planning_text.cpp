@@ -382,7 +382,7 @@ void print_reasons(const std::vector<scheduler::LayoutReason>& reasons) {
 void print_layout(const Planning& planning, const PlannedStep& planned,
                   const PlanningNotes& notes) {
   std::cout << wrapped(cluster_text(planning), 2) << '\n'
-            << wrapped(headline(planned), 2) << "\n\n";
+            << corrections_lines(planning.corrected) << wrapped(headline(planned), 2) << "\n\n";
   print_stages(planning, planned.layout);
   print_host_memory(planned.layout);
   print_checkpoint_copy(planning, planned.layout);

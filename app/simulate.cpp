@@ -173,7 +173,7 @@ void print_breakdown(const Planning& planning, const Simulated& made) {
 
 void print(const Options& options, const Planning& planning, const Simulated& made) {
   const auto& steps = made.steps;
-  std::cout << wrapped(cluster_text(planning), 2) << '\n';
+  std::cout << wrapped(cluster_text(planning), 2) << '\n' << corrections_lines(planning.corrected);
   if (!steps.front().completed) {
     std::cout << "the step is lost: after " << time_text(steps.front().step_ms)
               << " no device can go on; nothing was committed\n\n";
@@ -215,6 +215,7 @@ Json breakdown_json(const Simulated& made) {
 Json to_json(const Options& options, const Planning& planning, const Simulated& made) {
   const auto [least, most] = range(made.steps);
   Json json = planning_json(planning, made.layout);
+  json["corrections"] = corrections_json(planning.corrected);
   json["step_ms"] = mean(made.steps, &StepRow::step_ms);
   json["step_ms_min"] = least;
   json["step_ms_max"] = most;

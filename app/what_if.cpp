@@ -101,6 +101,7 @@ Json to_json(const Planning& planning, const WhatIfAnswer& answer) {
   const auto& change = answer.change;
   Json json{{"lost", answer.lost}, {"joined", answer.request.joined}, {"spare", answer.spare}};
   json["costs"] = planning.costs;
+  json["corrections"] = corrections_json(planning.corrected);
   json["layout"] = answer.from_templates ? "templates" : planning.by_hand ? "by hand" : "chosen";
   if (!answer.instead.empty()) json["instead"] = answer.instead;
   json["warnings"] = planning.warnings;
@@ -179,7 +180,7 @@ void print_copies(const WhatIfAnswer& answer) {
 
 void print(const Planning& planning, const WhatIfAnswer& answer) {
   const auto& [before, after, origins, copies] = answer.change;
-  std::cout << cluster_text(planning) << '\n';
+  std::cout << cluster_text(planning) << '\n' << corrections_lines(planning.corrected);
   if (!answer.lost.empty()) std::cout << "lost: " << list_text(answer.lost) << '\n';
   if (!answer.request.joined.empty())
     std::cout << "joined: " << list_text(answer.request.joined)

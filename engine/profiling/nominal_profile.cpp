@@ -59,7 +59,8 @@ scheduler::LinkSpeed planned_network() {
 
 scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::DeviceSpec& device,
                                     const std::vector<scheduler::Parallelism>& degrees,
-                                    scheduler::LinkSpeed network) {
+                                    scheduler::LinkSpeed network,
+                                    const std::vector<scheduler::LayerProfile>& measured) {
   scheduler::Profile profile;
   profile.device = device.name + " (computed)";
   scheduler::RooflineOptions options;
@@ -70,7 +71,7 @@ scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::Devi
     const auto& layers = setup.model.modules[m].layers;
     for (std::size_t l = 0; l < layers.size(); ++l)
       profile.layers.push_back({layers[l].name, works[std::min(l, works.size() - 1)].kind});
-    for (auto& made : scheduler::computed_profiles(works, device, degrees, options))
+    for (auto& made : scheduler::computed_profiles(works, device, degrees, options, measured))
       profile.profiles.push_back(std::move(made));
   }
   const double bandwidth = device.memory_gigabytes_per_s * options.bandwidth_share;

@@ -29,10 +29,12 @@ std::vector<scheduler::Parallelism> planned_degrees();
 scheduler::LinkSpeed planned_network();
 
 /// Every layer's kind and its costs on a device with each of `degrees`, from the device's peak
-/// numbers (scheduler/cost/roofline.hpp). Every number is `computed`.
+/// numbers (scheduler/cost/roofline.hpp). Every number is `computed`, its layers' times corrected
+/// by `measured` ones of such a device.
 scheduler::Profile computed_profile(const JobSetup& setup, const scheduler::DeviceSpec& device,
                                     const std::vector<scheduler::Parallelism>& degrees = {{}},
-                                    scheduler::LinkSpeed network = planned_network());
+                                    scheduler::LinkSpeed network = planned_network(),
+                                    const std::vector<scheduler::LayerProfile>& measured = {});
 
 /// The profile of a core of this machine as its peak numbers would have it, also at the degrees of
 /// a layout by hand.

@@ -1,5 +1,7 @@
 #include "scheduler/cost/device_catalog.hpp"
 
+#include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "runtime/vocabulary/nearest_word.hpp"
@@ -9,6 +11,40 @@ namespace troupe::scheduler {
 namespace {
 
 constexpr Bytes gigabytes(std::int64_t count) { return Bytes{count * 1'000'000'000}; }
+
+/// `H100` of `H100-80G`.
+std::string_view model_of(const DeviceSpec& device) {
+  const std::string_view name = device.name;
+  return name.substr(0, name.find('-'));
+}
+
+/// `NVIDIA`, `A100`, `SXM4`, `40GB` of `NVIDIA A100-SXM4-40GB`.
+std::vector<std::string_view> words_of(std::string_view name) {
+  std::vector<std::string_view> words;
+  while (!name.empty()) {
+    const auto end = std::min(name.find_first_of(" -"), name.size());
+    if (end > 0) words.push_back(name.substr(0, end));
+    name.remove_prefix(std::min(end + 1, name.size()));
+  }
+  return words;
+}
+
+/// Whether these words say this device, and nothing that makes it another.
+bool is_called(const DeviceSpec& device, const std::vector<std::string_view>& words) {
+  const std::string memory = device.name.substr(model_of(device).size() + 1) + "B";
+  const auto models = std::ranges::count_if(known_devices(), [&](const DeviceSpec& other) {
+    return model_of(other) == model_of(device);
+  });
+  bool has_model = false, has_memory = models == 1;
+  for (const auto word : words) {
+    has_model |= word == model_of(device);
+    has_memory |= word == memory;
+    if (word != model_of(device) && word != memory && word != "NVIDIA" &&
+        !word.starts_with("SXM") && !word.starts_with("HBM"))
+      return false;
+  }
+  return has_model && has_memory;
+}
 
 }  // namespace
 
@@ -37,6 +73,13 @@ Result<DeviceSpec> find_device(const std::string& name) {
   if (matches == 1) return *match;
   return Error{Errc::not_found, "no device is called '" + name + "'; known: " + listed, "device",
                name_fix(name, names)};
+}
+
+const DeviceSpec* reported_device(const std::string& name) {
+  const auto words = words_of(name);
+  for (const auto& device : known_devices())
+    if (is_called(device, words)) return &device;
+  return nullptr;
 }
 
 }  // namespace troupe::scheduler

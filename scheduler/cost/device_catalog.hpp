@@ -39,4 +39,9 @@ std::span<const DeviceSpec> known_devices();
 /// - not_found: the message names all known devices, the fix the nearest one.
 Result<DeviceSpec> find_device(const std::string& name);
 
+/// The device that a driver calls so: `NVIDIA H100 80GB HBM3` is `H100-80G`. Null for all others,
+/// also for forms of another speed (PCIe, NVL), parts of a device (MIG), and where memory would
+/// have to say which it is and is not named.
+const DeviceSpec* reported_device(const std::string& name);
+
 }  // namespace troupe::scheduler

@@ -1,7 +1,9 @@
 #include "scheduler/cost/roofline.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
+#include "scheduler/cost/measured_ratios.hpp"
 #include "scheduler/cost/state_bytes.hpp"
 
 namespace troupe::scheduler {
@@ -53,6 +55,33 @@ class Roofline {
     return Bytes{static_cast<std::int64_t>(work.weights * element_ / parallelism.tp)};
   }
 
+  /// Whether logits are cut into chunks, so that passes are made of other products.
+  bool is_in_chunks(const LayerWork& work, TokenCount tokens, Parallelism parallelism) const {
+    const double rows = static_cast<double>(tokens) / parallelism.cp;
+    return work.logit_chunks(rows, element_, parallelism.tp) > 1;
+  }
+
+  /// Of the measured sizes of a kind, those with logits in chunks or those without.
+  KindRatios ratios(const LayerWork& work, const std::vector<LayerProfile>& measured,
+                    bool in_chunks) const {
+    std::vector<ComparedPoint> compared;
+    for (const auto& profile : measured) {
+      if (profile.kind != work.kind || profile.parallelism != Parallelism{} ||
+          profile.origin != CostOrigin::measured)
+        continue;
+      for (const auto& seen : profile.points)
+        if (seen.tokens > 0 && is_in_chunks(work, seen.tokens, {}) == in_chunks)
+          compared.push_back({seen, point(work, seen.tokens, {})});
+    }
+    return KindRatios(compared, launch_ms_);
+  }
+
+  void correct(const LayerWork& work, const KindRatios& ratios, Parallelism parallelism,
+               ProfilePoint& made) const {
+    const double rows = static_cast<double>(made.tokens) / parallelism.cp;
+    ratios.correct(rows, collective_ms(work, rows, parallelism), made);
+  }
+
  private:
   double collective_ms(const LayerWork& work, double rows, Parallelism parallelism) const {
     const double row_bytes = rows * static_cast<double>(work.width) * element_;
@@ -73,12 +102,21 @@ bool shares_heads(const LayerWork& work, std::int32_t tp) {
   return work.attention->heads % tp == 0 && (keys % tp == 0 || tp % keys == 0);
 }
 
+double total_ms(const LayerProfile& profile) {
+  double sum = 0;
+  for (const auto& point : profile.points)
+    for (const auto* part : {&point.linear, &point.attention})
+      sum += part->forward_ms + part->input_grad_ms + part->weight_grad_ms;
+  return sum;
+}
+
 }  // namespace
 
 std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
                                             const DeviceSpec& device,
                                             const std::vector<Parallelism>& parallelisms,
-                                            const RooflineOptions& options) {
+                                            const RooflineOptions& options,
+                                            const std::vector<LayerProfile>& measured) {
   const Roofline roofline(device, options);
   std::vector<LayerProfile> profiles;
   for (const auto& work : works) {
@@ -86,16 +124,33 @@ std::vector<LayerProfile> computed_profiles(const std::vector<LayerWork>& works,
     if (std::any_of(profiles.begin(), profiles.end(),
                     [&](const auto& made) { return made.kind == work.kind; }))
       continue;
+    const KindRatios whole = roofline.ratios(work, measured, /*in_chunks=*/false);
+    const KindRatios in_chunks = roofline.ratios(work, measured, /*in_chunks=*/true);
     for (const auto parallelism : parallelisms) {
       if (!shares_heads(work, parallelism.tp)) continue;
       LayerProfile made{
           work.kind, parallelism, CostOrigin::computed, roofline.parameters(work, parallelism), {}};
-      for (TokenCount tokens = 64; tokens <= 16384; tokens *= 2)
+      for (TokenCount tokens = 64; tokens <= 16384; tokens *= 2) {
         made.points.push_back(roofline.point(work, tokens, parallelism));
+        const bool is_cut = roofline.is_in_chunks(work, tokens, parallelism);
+        roofline.correct(work, is_cut ? in_chunks : whole, parallelism, made.points.back());
+      }
       profiles.push_back(std::move(made));
     }
   }
   return profiles;
+}
+
+std::vector<KindCorrection> kind_corrections(const std::vector<LayerProfile>& computed,
+                                             const std::vector<LayerProfile>& corrected) {
+  std::vector<KindCorrection> list;
+  for (std::size_t i = 0; i < computed.size(); ++i) {
+    if (computed[i].parallelism != Parallelism{}) continue;
+    auto& made = list.emplace_back(KindCorrection{computed[i].kind, std::nullopt});
+    if (computed[i].points != corrected[i].points)
+      made.factor = total_ms(corrected[i]) / total_ms(computed[i]);
+  }
+  return list;
 }
 
 }  // namespace troupe::scheduler

@@ -373,6 +373,7 @@ def check_profile(commands):
                     {kind["origin"] for kind in kinds} == {"computed"} and {kind["tp"] for kind in kinds} == {1, 2, 4, 8})
     answer = commands.run("plan", "job.toml", *small, "scheduler.profile=profile.json", "--json")
     commands.expect("plan takes a measured profile", answer, json.loads(answer.stdout)["costs"] == "measured")
+    check_corrections(commands, small)
     (commands.folder / "lost.csv").write_text("0,add,a\n0,add,b\n9000,remove,a\n20000,remove,b\n")
     answer = commands.run("replay", "job.toml", *small, "cluster.local_nodes=2", "train.global_batch_size=4", "scheduler.profile=profile.json",
                           "--failures", "lost.csv", "--recovery", "live", "--json")
@@ -382,6 +383,34 @@ def check_profile(commands):
         answer = commands.run("train", "job.toml", *small, "train.steps=1", "train.global_batch_size=4", f"job.run_dir={run}")
         commands.expect(f"{run}: training says that it measures layers, where it does", answer, answer.returncode == 0
                         and answer.stdout.count("measuring the model's layers first") == times)
+
+
+def check_corrections(commands, small):
+    """Costs of devices that are not here, by a profile that was measured on one: the job's own, as if it had been there."""
+    stored = json.loads((commands.folder / "profile.json").read_text())
+    profiler = re.search('kDeviceProfiler = "(.*?)"', (DEMO.parents[1] / "engine" / "profiling" / "profile_run.cpp").read_text())[1]
+    stored["key"].update(device="NVIDIA H100 80GB HBM3", software=f"LibTorch, {profiler}")
+    (commands.folder / "h100.json").write_text(json.dumps(stored))
+    job, measured = ["job.toml", *small], "scheduler.profile=h100.json"
+    for words in (["plan", *job], ["simulate", *job], ["balance", *job, "--policy", "dflop", "--steps", "1"]):
+        alone = json.loads(commands.run(*words, "--cluster", "1x2xH100-80G", "--json").stdout)["corrections"]
+        answer = commands.run(*words, "--cluster", "1x2xH100-80G", measured, "--json")
+        found = json.loads(answer.stdout)["corrections"]
+        commands.expect(f"{words[0]} --json says by what costs are corrected", answer, found["device"] == "NVIDIA H100 80GB HBM3"
+                        and found["file"].endswith("h100.json") and len(found["kinds"]) == 3 and all(kind["factor"] for kind in found["kinds"]))
+        commands.expect(f"{words[0]} --json says what is computed alone", answer, alone["file"] == ""
+                        and all(kind["factor"] is None for kind in alone["kinds"]))
+        answer = commands.run(*words, "--cluster", "1x2xH100-80G", measured)
+        lines = answer.stdout.splitlines()
+        flat = " ".join(answer.stdout.split())
+        commands.expect(f"{words[0]} says by what costs are corrected", answer, sum(line.startswith("costs: corrected by") for line in lines) == 1
+                        and "took on NVIDIA H100 80GB HBM3" in flat and "llm.block x" in flat and "computed alone: none" in flat)
+        answer = commands.run(*words, "--cluster", "1x2xA100-80G", measured)
+        flat = " ".join(answer.stdout.split())
+        commands.expect(f"{words[0]} corrects nothing by another device, and says so", answer, "costs: computed alone for every kind" in flat
+                        and "scheduler.profile has no effect with --cluster: it was measured on NVIDIA H100 80GB HBM3" in flat)
+    plain, corrected = (json.loads(commands.run("plan", *job, "--cluster", "1x2xH100-80G", *more, "--json").stdout) for more in ([], [measured]))
+    commands.expect("a plan uses what was measured", answer, plain["step_ms"] != corrected["step_ms"] and corrected["costs"] == "computed")
 
 
 def check_planning(commands):
@@ -837,6 +866,7 @@ def check_simulation(commands, two):
                     and change["after"]["pipelines"][0]["change"] == "kept" and change["costs"] == "computed")
     answer = commands.run("whatif", *idle, "--join", "1", "--json")
     commands.expect("a node joins machines that are not here", answer, json.loads(answer.stdout)["joined"] == [4])
+    commands.expect("whatif says what is computed alone", answer, {kind["factor"] for kind in json.loads(answer.stdout)["corrections"]["kinds"]} == {None})
 
 
 def check_memory(commands):

@@ -36,6 +36,25 @@ TEST_CASE("devices are found by full or unambiguous name", "[scheduler]") {
   CHECK_THAT(find_device("H100-80").error().fix, ContainsSubstring("H100-80G"));
 }
 
+TEST_CASE("a device is known by what its driver calls it", "[scheduler]") {
+  for (const auto& [reported, name] :
+       {std::pair{"NVIDIA H100 80GB HBM3", "H100-80G"}, std::pair{"NVIDIA H200", "H200-141G"},
+        std::pair{"NVIDIA A100-SXM4-40GB", "A100-40G"},
+        std::pair{"NVIDIA A100-SXM4-80GB", "A100-80G"}, std::pair{"NVIDIA A40", "A40-48G"}}) {
+    CAPTURE(reported);
+    REQUIRE(reported_device(reported) != nullptr);
+    CHECK(reported_device(reported)->name == name);
+  }
+  // Slower forms, a part of one, another chip, one of two memories, processors.
+  for (const char* other :
+       {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA GH200 480GB", "NVIDIA A100", "NVIDIA A100-PCIE-40GB", "NVIDIA H100 96GB HBM3",
+        "Intel(R) Xeon(R) Processor, 2 cores", "H100-80G (computed)", "NVIDIA", ""}) {
+    CAPTURE(other);
+    CHECK(reported_device(other) == nullptr);
+  }
+}
+
 TEST_CASE("large layers are bound by arithmetic, small ones by traffic and launches",
           "[scheduler]") {
   const RooflineOptions options;
