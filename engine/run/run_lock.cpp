@@ -193,6 +193,7 @@ struct RunLock::Held {
   std::mutex mutex;
   std::condition_variable changed;
   bool ends = false;
+  bool is_noted = false;  ///< Among `own_locks`.
   std::thread toucher;
 
   void touch_until_end() {
@@ -230,7 +231,7 @@ struct RunLock::Held {
       changed.notify_all();
     }
     if (toucher.joinable()) toucher.join();
-    remove_own(own);
+    if (is_noted) remove_own(own);
     if (file < 0) return;
     // Removed while it is held: nobody else can have taken it.
     if (is_at(file, path)) ::unlink(path.c_str());
@@ -335,6 +336,7 @@ Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what,
     if (auto written = write_owner(file, path, what, held.own); !written.ok())
       return std::move(written).error();
     add_own(held.own);
+    held.is_noted = true;
     held.toucher = std::thread([&held] { held.touch_until_end(); });
     return lock;
   }

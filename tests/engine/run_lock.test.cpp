@@ -3,6 +3,7 @@
 #include "engine/run/run_lock.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,6 +92,24 @@ TEST_CASE("checkpoints that cannot be locked are no reason not to train", "[engi
   const auto none = lock_checkpoints("/proc/nowhere/checkpoints");
   REQUIRE(none.ok());
   CHECK_FALSE(none.value());
+}
+
+TEST_CASE("a lock that cannot be written leaves the process its other ones",
+          "[engine][errors][takeover]") {
+  const testing::ScratchFolder scratch;
+  const auto own = RunLock::take(scratch / "run");  // In the same second as the one that fails.
+  REQUIRE(own.ok());
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit room{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &room) == 0);
+  const rlimit none{0, room.rlim_max};  // As on a full disk.
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &none) == 0);
+  const auto other = RunLock::take(scratch / "saved");
+  ::setrlimit(RLIMIT_FSIZE, &room);
+  std::signal(SIGXFSZ, before);
+  REQUIRE_FALSE(other.ok());
+  CHECK(other.error().code == Errc::io_failed);
+  CHECK_FALSE(is_taken_over(scratch / "run"));
 }
 
 TEST_CASE("the lock stays while the folder below it is moved aside", "[engine]") {
