@@ -308,6 +308,10 @@ void Messenger::shut_down() {
   const auto deadline = Clock::now() + kGoodbyeTime + kCloseTime;
   while (!closing_.empty() && Clock::now() < deadline) progress();
   for (auto& connection : closing_) end_requests(*connection);
+  run_events();  // They may name workers of channels.
+  // What UCX holds for full queues is called back as these go: while all of this is still there.
+  for (auto* list : {&closing_, &parked_})
+    for (auto& connection : *list) end_channel(*connection);
   forget(mailbox_.take_all(), shutting_down(), nullptr);
   while (!inbound_.empty()) forget_link(inbound_.begin()->first, shutting_down());
   run_events();

@@ -39,24 +39,36 @@ void talk(Transport& zero, TestNode& one) {
   }
 }
 
-/// Node 1, which is stopped amid what node 0 sends it, so that its queue stays full. Node 0 goes on
-/// without it, and its process ends. Returns the buffer of a message that it never took.
-std::weak_ptr<const Content> lose_peer(Transport& zero, const Backend& backend) {
-  const auto one = make_process_node(backend.name, options_of(backend, 1, nullptr));
+/// Node 1, stopped amid what node 0 sends it.
+struct Stopped {
+  std::unique_ptr<TestNode> node;
+  Operation offered;                    ///< Of a message that it never took.
+  std::weak_ptr<const Content> buffer;  ///< Of the same.
+};
+
+/// Its queue is full, and stays so.
+Stopped stop_peer(Transport& zero, const Backend& backend) {
+  auto one = make_process_node(backend.name, options_of(backend, 1, nullptr));
   REQUIRE(zero.connect(1, one->address()).ok());
   REQUIRE(one->connect(0, zero.address()).ok);
   talk(zero, *one);
   one->freeze();
   auto large = std::make_shared<const Content>(4 * kLarge);
   std::weak_ptr<const Content> seen(large);
-  const auto offered = send(zero, 3, std::move(large));
+  auto offered = send(zero, 3, std::move(large));
   const auto small = std::make_shared<const Content>(2000);
   for (std::uint64_t index = 10; index < 1000; ++index) send(zero, index, small);
+  return {std::move(one), std::move(offered), std::move(seen)};
+}
+
+/// Node 0 goes on without it, and its process ends. Returns the buffer of what it never took.
+std::weak_ptr<const Content> lose_peer(Transport& zero, const Backend& backend) {
+  const Stopped one = stop_peer(zero, backend);
   zero.disconnect(1, {Errc::cancelled, "the test disconnects", "", ""});
-  const auto outcome = offered.wait(within(milliseconds(kSoon)));
+  const auto outcome = one.offered.wait(within(milliseconds(kSoon)));
   REQUIRE_FALSE(outcome.ok());
   CHECK(to_string(outcome.error().code) == to_string(Errc::cancelled));
-  return seen;
+  return one.buffer;
 }
 
 TEST_CASE("peers that were lost leave neither descriptors nor buffers", "[transport][errors]") {
@@ -81,6 +93,20 @@ TEST_CASE("peers that were lost leave neither descriptors nor buffers", "[transp
   }
   CHECK(open_descriptors().size() <= before);
   for (const auto& buffer : buffers) CHECK(buffer.expired());
+}
+
+TEST_CASE("a transport ends though a peer that was stopped has a full queue",
+          "[transport][errors]") {
+  const Backend backend{"ucx", "posix,sysv,self,tcp", true};
+  auto created = create_transport(backend.name, options_of(backend, 0, nullptr));
+  REQUIRE(created.ok());
+  auto zero = std::move(created).value();
+  const Stopped one = stop_peer(*zero, backend);
+  const auto begun = std::chrono::steady_clock::now();
+  zero.reset();
+  CHECK(std::chrono::steady_clock::now() - begun < milliseconds(kSoon));
+  CHECK_FALSE(one.offered.wait(within(milliseconds(kSoon))).ok());
+  CHECK(one.buffer.expired());
 }
 
 }  // namespace
