@@ -17,6 +17,7 @@
 #include "engine/reference/reference.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
 #include "runtime/observe/step_reporter.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::app {
 
@@ -87,12 +88,16 @@ int train_by_reference(const Opened& opened, const std::string& microbatches) {
     step = metrics.step + 1;
   };
   Status trained = Done{};
-  if (microbatches.empty()) {
-    trained = engine::train_reference(opened.setup, *folder, reference);
-  } else {
-    std::optional<std::filesystem::path> recorded;
-    if (microbatches != "plan") recorded = microbatches;
-    trained = engine::train_plan_reference(opened.setup, recorded, *folder, reference);
+  try {
+    if (microbatches.empty()) {
+      trained = engine::train_reference(opened.setup, *folder, reference);
+    } else {
+      std::optional<std::filesystem::path> recorded;
+      if (microbatches != "plan") recorded = microbatches;
+      trained = engine::train_plan_reference(opened.setup, recorded, *folder, reference);
+    }
+  } catch (const UserFault& fault) {  // Past the watcher, which nobody had joined, it would abort.
+    trained = fault.error();
   }
   done = true;
   watcher.join();

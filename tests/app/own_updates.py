@@ -13,6 +13,20 @@ from plugins import ROOT, STEPS, Bench, expect, ran
 
 RATE = 0.01
 
+# The example with a rule that throws; its library is loaded before.
+TIRED = """#include <stdexcept>
+#include "models/plugin.hpp"
+using namespace troupe;
+using namespace troupe::models;
+static Status register_all() {
+  Family family = *find_family("balanced");
+  family.name = "tired";
+  family.update = [](const ModuleConfig&, const ParameterUpdate&) { throw std::runtime_error("too tired"); };
+  return register_family(std::move(family));
+}
+TROUPE_PLUGIN(register_all)
+"""
+
 
 class Balanced(Bench):
     example, library_name = ROOT / "examples" / "balanced", "balanced.so"
@@ -71,8 +85,15 @@ def a_frozen_module_is_moved_by_no_rule(bench):
     expect(not any(bench.biases("frozen")), f"{bench.biases('frozen')}")
 
 
+def a_rule_that_throws_ends_a_reference_in_order_by_its_name(bench):
+    words = [f'plugins.libraries=["{bench.library}","{bench.built_beside(TIRED)}"]', "modules.vision.family=tired"]
+    said = bench.said(*bench.job("tired", *words, "--reference")[1:])
+    expect("`update` of family 'tired' throws: too tired" in said and "fix: correct the plug-in" in said and "defect" not in said, said)
+
+
 CASES = [its_layers_keep_what_stages_promise, two_stages_train_what_one_process_does, the_rule_moves_by_its_rate_and_nothing_else_does,
-         the_plans_own_reference_has_its_bits, a_killed_node_and_a_restart_change_nothing, a_frozen_module_is_moved_by_no_rule]
+         the_plans_own_reference_has_its_bits, a_killed_node_and_a_restart_change_nothing, a_frozen_module_is_moved_by_no_rule,
+         a_rule_that_throws_ends_a_reference_in_order_by_its_name]
 
 if __name__ == "__main__":
     sys.exit(plugins.main(Balanced, CASES, *sys.argv[1:]))
