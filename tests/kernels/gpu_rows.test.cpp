@@ -13,6 +13,7 @@
 #include "kernels/cross_entropy.hpp"
 #include "kernels/norms.hpp"
 #include "kernels/rotary.hpp"
+#include "kernels/token_embedding.hpp"
 #include "tests/kernels/a_gpu.hpp"
 #include "tests/kernels/gradient_check.hpp"
 #include "tests/torch_catch.hpp"
@@ -116,6 +117,24 @@ TEST_CASE("rotations on a GPU are those of a CPU", "[kernels][gpu]") {
       const auto table = text_rotary(positions, dim, 1e4, x[0].scalar_type(), x[0].device());
       return rotate(x[0].narrow(1, 1, 3), table);  // Strides of a part.
     });
+}
+
+TEST_CASE("embeddings on a GPU are those of a CPU, with the same bits each time",
+          "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  // LibTorch adds up gradients of up to 3072 tokens in one way, of more in another: tokens occur
+  // many times, as in text, so that the order of their sums shows.
+  for (const std::int64_t tokens : {1, 700, 5000})
+    for (const std::int64_t vocabulary : {300, 1000}) {
+      const auto index = at::arange(tokens, at::kLong);
+      const auto ids = index.mul(index).remainder(vocabulary);
+      const auto weight = values({vocabulary, 96}, 1);
+      compare({weight}, device, [&](const Tensors& x) { return embed_tokens(ids, x[0]); });
+      const auto places = at::arange(tokens / 3, at::kLong).mul(2);  // Every second one.
+      if (places.numel() == 0) continue;
+      compare({weight, values({places.numel(), 96}, 2)}, device,
+              [&](const Tensors& x) { return embed_tokens(ids, x[0], places, x[1]); });
+    }
 }
 
 TEST_CASE("cross entropy on a GPU is that of a CPU", "[kernels][gpu]") {
