@@ -6,17 +6,24 @@ import json
 import os
 import pathlib
 import random
+import struct
+import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import unittest
+import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "bench" / "gpu"), str(ROOT / "scripts" / "lib")]
+import curve
+import curve_job
 import llama_job
 import llama_troupe
 import machine
 import masks
+import mm_job
 import results
 import run_steps
 import summary
@@ -176,12 +183,12 @@ class Rows(unittest.TestCase):
         self.assertIsNone(summary.bandwidth(row, "NVIDIA H100 PCIe"))
 
     def test_a_clock_is_that_of_a_busy_gpu(self):
-        told = machine.summary_of("10, 345, 2619, 70.1, 30\n900, 1980, 2619, 600.0, 50\n900, 1755, 2619, 690.0, 60\n900, 19")
-        self.assertEqual((told["samples"], told["memory_mib_max"], told["sm_mhz_busy"]), (3, 900, 1867.5))
+        told = machine.summary_of("10, 345, 2619, 70.1, 30, 0\n900, 1980, 2619, 600.0, 50, 98\n900, 1755, 2619, 690.0, 60, 100\n900, 19")
+        self.assertEqual((told["samples"], told["memory_mib_max"], told["sm_mhz_busy"], told["kernel_percent_busy"]), (3, 900, 1867.5, 99))
 
     def test_tables_say_what_is_reached(self):
         size = {"mask": "embedded", "tokens": 4096, "heads": 32, "kv_heads": 8, "dim": 128}
-        speed = {"step_ms": 1, "tokens_per_s_min": 1, "tokens_per_s_max": 2, "flops_per_token": 7e9}
+        speed = {"measure": "llama-1b", "step_ms": 1, "tokens_per_s_min": 1, "tokens_per_s_max": 2, "flops_per_token": 7e9}
         told = {"machine": {"gpu": "g"}, "steps": [
             {"step": "attention-peers-4096", "of": {"gpu": "g"}, "code": 0, "rows": [
                 {**size, "peer": "flex", "forward_ms": 1.2, "backward_ms": 3.0}, {**size, "peer": "matrix", "error": "none"}]},
@@ -199,6 +206,129 @@ class Rows(unittest.TestCase):
         self.assertIn("| at actions 97 % of a step | 98.0 % | reached |", text)
         self.assertIn("| AdamW and the norm at 80 % of memory bandwidth | - | - |", text)
         self.assertIn("matrix embedded 4096 none", text)
+
+    def test_each_model_has_peers_and_goals_of_its_own(self):
+        row = {"step_ms": 1, "tokens_per_s_min": 1, "tokens_per_s_max": 2, "flops_per_token": 7e9, "watched": {"kernel_percent_busy": 98.0}}
+        speeds = [("llama-1b", "troupe", 300), ("llama-1b", "transformers", 100), ("mm-2b", "troupe", 110), ("mm-2b", "transformers", 100)]
+        text = summary.training_tables([{**row, "measure": model, "system": system, "tokens_per_s": speed} for model, system, speed in speeds],
+                                       "NVIDIA H200")
+        llama, mm = text.split("| mm-2b |")
+        self.assertIn("fastest transformers | 3.00 | reached |", llama)
+        self.assertIn("fastest transformers | 1.10 | **missed** |", mm)
+        self.assertIn("| troupe | 110 1 2 | 1.0 | 0.1 % | - | - | 98 |", mm)
+        self.assertEqual(summary.training_tables([], "g"), "No training has been measured.")
+
+    def test_curves_are_held_against_torchs(self):
+        curves = {("troupe", "bf16"): [4.0, 3.0, 2.0], ("torch", "bf16"): [4.0, 3.5, 1.75], ("torch", "fp32"): [4.0, 3.5, 1.5]}
+        rows = [{"system": system, "dtype": dtype, "losses": losses} for (system, dtype), losses in curves.items()]
+        text = summary.curve_table(rows)
+        self.assertIn("| troupe, bf16 | 3 | 4.0000 | 3.0000 | 0.5000 | 2 | 0.2500 |", text)
+        self.assertIn("| torch, fp32 | 3 | 4.0000 | 3.0000 | 0.2500 | 3 | 0.0833 |", text)
+        self.assertIn("| troupe, bf16 | 3 | 4.0000 | 3.0000 | - | - | - |", summary.curve_table(rows[:1]))
+        self.assertEqual(summary.curve_table([{"tokens_per_s": 1}]), "No curve has been measured.")
+
+
+class Jobs(unittest.TestCase):
+    def setUp(self):
+        self.temporary = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.temporary.name)
+
+    def tearDown(self):
+        self.temporary.cleanup()
+
+    def read(self, job):
+        return tomllib.loads(job.read_text(encoding="utf-8")), json.loads((self.folder / "samples.json").read_text(encoding="utf-8"))
+
+    def test_steps_that_train_are_planned(self):
+        known = steps(pathlib.Path("pack"), "cuda", False, 100)
+        self.assertEqual([name for name, step in known.items() if step.skipped], ["attention-troupe", "memory-troupe"])
+        words = {name: " ".join(step.command) for name, step in known.items()}
+        self.assertIn("pack/troupe pack/mm --model mm --size 2b --device cuda --limit 93.0 --steps 11", words["mm-2b-troupe"])
+        self.assertIn("pack/troupe pack/llama --model llama --size 1b --device cuda --limit 93.0", words["llama-1b-troupe"])
+        self.assertIn("mm_transformers.py --device cuda --size 2b", words["mm-2b-transformers"])
+        self.assertIn("curve.py pack/troupe pack/curve --size curve --device cuda --limit 60.0", words["curve-bf16"])
+        self.assertTrue(known["curve-bf16"].ours and known["mm-2b-troupe"].ours and not known["mm-2b-transformers"].ours)
+        small = steps(pathlib.Path("pack"), "cpu", True, 100)
+        self.assertIn("--size small --steps 20 --device cpu", " ".join(small["curve-bf16"].command))
+
+    def test_both_curves_begin_with_one_file_and_take_samples_in_its_order(self):
+        job, samples = self.read(curve_job.write(self.folder, "small", 2))
+        self.assertEqual((job["modules"]["llm"]["init"], job["data"]["shuffle"]), (f"{self.folder}/weights.safetensors", False))
+        self.assertEqual(job["optimizer"]["lr"], job["optimizer"]["min_lr"])
+        taken = curve_job.microbatches("small", 2)
+        self.assertEqual([len(ids) for step in taken for ids, _ in step], [4] * 4)
+        (ids, *_), (labels, *_) = taken[1][0]  # The first sample of the second step.
+        answer = samples[8]["conversations"][1]["value"]
+        self.assertEqual(ids, [256, 258, *b"go", 260, 259, *answer.encode(), 260])
+        self.assertEqual(labels, [-100] * 6 + [*answer.encode(), 260])
+        self.assertEqual((len(samples), len(ids)), (16, llama_job.TOKENS["small"]))
+
+    def test_weights_are_bf16_of_our_names(self):
+        curve_job.write_weights(self.folder / "w", "small")
+        data = (self.folder / "w").read_bytes()
+        (length,) = struct.unpack_from("<Q", data)
+        header = json.loads(data[8:8 + length])
+        self.assertEqual(header["llm.model.layers.1.self_attn.k_proj.weight"]["shape"], [64, 128])
+        ends = [entry["data_offsets"] for entry in header.values()]
+        self.assertEqual(([end for _, end in ends[:-1]], ends[-1][1]), ([begin for begin, _ in ends[1:]], len(data) - 8 - length))
+        self.assertEqual(ends[-1][1], 2 * llama_job.parameters("small"))
+        self.assertEqual(data[-2:], b"\x80\x3f")  # 1 in bf16, of the last norm.
+        self.assertEqual(curve_job.bf16_bytes([-2.5]), b"\x20\xc0")
+
+    def test_a_curve_has_all_its_steps(self):
+        steps = [{"step": 1, "loss": 5.0}, {"step": 2, "loss": 9.0}, {"step": 2, "loss": 4.0}]
+        self.assertEqual(curve.curve_of(steps, 2), [5.0, 4.0])
+        self.assertIsNone(curve.curve_of(steps, 3))
+
+    def run_curve(self, losses, have=()):
+        """Rows of curve.py with a program that has these losses, and what it said of torch that is not there."""
+        program, torch = self.folder / "program", self.folder / "torch.py"
+        lines = "".join(f'echo \'{{"step": {step}, "loss": {loss}}}\' >> "$run/metrics.jsonl"\n' for step, loss in enumerate(losses, 1))
+        program.write_text(f'#!/bin/sh\nrun="$(dirname "$2")/run"; mkdir -p "$run"\n{lines}', encoding="utf-8")
+        program.chmod(0o755)
+        torch.write_text("raise ImportError('none here')\n", encoding="utf-8")
+        (self.folder / "have.json").write_text(json.dumps(list(have)), encoding="utf-8")
+        done = subprocess.run([sys.executable, str(ROOT / "tests/bench/gpu/curve.py"), str(program), str(self.folder / "work"), "--size", "small",
+                               "--steps", "2"], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": str(self.folder), "GPU_BENCH_HAVE": str(self.folder / "have.json")})
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_a_curve_without_its_peer_says_what_that_needs(self):
+        code, rows = self.run_curve([5.5, 4.5])
+        self.assertEqual((code, rows[0]["losses"], rows[0]["system"]), (0, [5.5, 4.5], "troupe"))
+        self.assertIn("needs torch, transformers and safetensors", rows[1]["error"])
+        self.assertEqual(self.run_curve([], have=rows[:1])[0], 0)  # Ours is measured: not again.
+        code, rows = self.run_curve([5.5])
+        self.assertEqual((code, rows[0]["error"].split(" in ")[0]), (1, "1 steps, of 2,"))
+
+    def test_arithmetic_of_a_multimodal_token(self):
+        # 16 patches of 3 images are 12 rows of 128; with 7 around it 109 bytes of text, and its end is trained too.
+        self.assertEqual((mm_job.patches("small"), mm_job.image_rows("small"), mm_job.trained_tokens("small")), (16, 12, 110))
+        # Of a block 12 x 64 x 64, 9 x 64 biases, 4 x 64 of norms; a merger of 256 x 256 and 256 x 128, with biases, behind a norm.
+        vision = 1176 * 64 + 2 * (49152 + 576 + 256) + (128 + 65536 + 256 + 32768 + 128)
+        self.assertEqual(mm_job.parameters("small"), vision + llama_job.parameters("small"))
+        patch = 6 * (1176 * 64 + 2 * 49152 + (65536 + 32768) / 4) + 12 * 2 * 64 * 16
+        text = 6 * 2 * (49152 + 98304) + 12 * 2 * 128 * 64.5 + 6 * 65536 * 110 / 128
+        self.assertAlmostEqual(mm_job.flops_per_token("small"), text + patch * 48 / 128, places=3)
+        # Qwen2-VL-2B has 2,208,985,600, of which biases of queries, keys and values are 28 x 2048.
+        self.assertEqual(mm_job.parameters("2b"), 2208985600 - 28 * 2048)
+
+    def test_a_multimodal_sample_has_pictures_and_tokens_as_said(self):
+        job, samples = self.read(mm_job.write_job(self.folder, "small", 2, count=5))
+        self.assertEqual(job["modules"]["vision"]["config"], mm_job.SIZES["small"]["vision"])
+        self.assertEqual(job["modules"]["llm"]["config"], {**mm_job.SIZES["small"]["llm"], "tie_word_embeddings": True})
+        question, answer = samples[4]["conversations"]
+        self.assertEqual((question["value"], samples[4]["image"]), ("<image><image><image>go", ["4.png", "5.png", "6.png"]))
+        self.assertEqual(len(answer["value"]) + llama_job.TOKENS_AROUND + mm_job.image_rows("small"), mm_job.TOKENS["small"])
+        data = (self.folder / "4.png").read_bytes()
+        self.assertEqual((data[:8], struct.unpack(">II", data[16:24])), (b"\x89PNG\r\n\x1a\n", (56, 56)))
+        at, parts = 8, {}
+        while at < len(data):
+            (length,) = struct.unpack_from(">I", data, at)
+            kind, body = data[at + 4:at + 8], data[at + 8:at + 8 + length]
+            self.assertEqual(struct.unpack_from(">I", data, at + 8 + length)[0], zlib.crc32(kind + body))
+            parts[kind], at = body, at + 12 + length
+        self.assertEqual(len(zlib.decompress(parts[b"IDAT"])), 56 * (1 + 3 * 56))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,17 @@
-"""The model that llama-1b measures, its job for our program, and the arithmetic of a token."""
+"""The models that llama-1b and curve-bf16 train, their jobs for our program, and the arithmetic of a token."""
 
 import json
 import random
 
 SIZES = {
     "1b": dict(num_hidden_layers=16, hidden_size=2048, intermediate_size=8192, num_attention_heads=32, num_key_value_heads=8,
-               vocab_size=128256, rope_theta=500000.0),
+               vocab_size=128256, rope_theta=500000.0, rms_norm_eps=1e-5),
+    "curve": dict(num_hidden_layers=4, hidden_size=256, intermediate_size=704, num_attention_heads=4, num_key_value_heads=2,
+                  vocab_size=320, rope_theta=10000.0, rms_norm_eps=1e-5),
     "small": dict(num_hidden_layers=2, hidden_size=128, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2,
-                  vocab_size=512, rope_theta=500000.0),
+                  vocab_size=512, rope_theta=500000.0, rms_norm_eps=1e-5),
 }
-TOKENS = {"1b": 2048, "small": 128}  # Of a sample.
+TOKENS = {"1b": 2048, "curve": 256, "small": 128}  # Of a sample.
 SAMPLES_PER_STEP, MICROBATCHES = 8, 2
 MEASURED_STEPS = 8
 # Ids that occur: a byte is a token in our samples.
@@ -27,14 +29,22 @@ UPDATE_BYTES = 4 + 16 + 18
 MEMORY_TB_PER_S = {"H100 80GB HBM3": 3.35, "H200": 4.8}
 
 
-def parameters(size):
-    """Of the model: head and embedding are one matrix."""
-    sizes = SIZES[size]
+def layer_matrices(sizes):
+    """Elements of the matrices of one layer."""
     hidden = sizes["hidden_size"]
     head = hidden // sizes["num_attention_heads"]
     attention = hidden * head * (2 * sizes["num_attention_heads"] + 2 * sizes["num_key_value_heads"])
-    layer = attention + 3 * hidden * sizes["intermediate_size"] + 2 * hidden
-    return sizes["num_hidden_layers"] * layer + sizes["vocab_size"] * hidden + hidden
+    return attention + 3 * hidden * sizes["intermediate_size"]
+
+
+def parameters_of(sizes):
+    """Of a model of these sizes: head and embedding are one matrix."""
+    hidden = sizes["hidden_size"]
+    return sizes["num_hidden_layers"] * (layer_matrices(sizes) + 2 * hidden) + sizes["vocab_size"] * hidden + hidden
+
+
+def parameters(size):
+    return parameters_of(SIZES[size])
 
 
 def memory_tb_per_s(gpu):
@@ -45,12 +55,8 @@ def memory_tb_per_s(gpu):
 def flops_per_token(size):
     """Forward and backward, as training usually counts: matrices, and pairs that see each other; look-ups and norms are left out."""
     sizes, tokens = SIZES[size], TOKENS[size]
-    hidden, heads = sizes["hidden_size"], sizes["num_attention_heads"]
-    head = hidden // heads
-    attention = hidden * head * (2 * heads + 2 * sizes["num_key_value_heads"])
-    layer = attention + 3 * hidden * sizes["intermediate_size"]
-    pairs = (tokens + 1) / 2
-    return 6 * (sizes["num_hidden_layers"] * layer + hidden * sizes["vocab_size"]) + 12 * sizes["num_hidden_layers"] * hidden * pairs
+    layers, hidden, pairs = sizes["num_hidden_layers"], sizes["hidden_size"], (tokens + 1) / 2
+    return 6 * (layers * layer_matrices(sizes) + hidden * sizes["vocab_size"]) + 12 * layers * hidden * pairs
 
 
 def text_of(length, rng):
@@ -60,10 +66,15 @@ def text_of(length, rng):
     return text[:length]
 
 
-def write_job(folder, size, steps, count=64):
-    """Leaves folder/job.toml and its data: `count` samples of exactly TOKENS[size] tokens."""
+def texts_of(size, count):
+    """Answers of `count` samples, each of exactly TOKENS[size] tokens with what is around them."""
     rng = random.Random(1)
-    texts = [text_of(TOKENS[size] - TOKENS_AROUND, rng) for _ in range(count)]
+    return [text_of(TOKENS[size] - TOKENS_AROUND, rng) for _ in range(count)]
+
+
+def write_job(folder, size, steps, count=64, module="", data="", lr=1e-4, min_lr=0.0):
+    """Leaves folder/job.toml and its data, `count` samples. `module`, `data`: further lines of these sections."""
+    texts = texts_of(size, count)
     samples = [{"id": f"t{index}", "conversations": [{"from": "human", "value": "go"}, {"from": "gpt", "value": text}]}
                for index, text in enumerate(texts)]
     (folder / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
@@ -73,6 +84,7 @@ name = "llama-{size}"
 run_dir = "{folder}/run"
 [modules.llm]
 kind = "llm"
+{module}
 [modules.llm.config]
 {config}
 tie_word_embeddings = true
@@ -80,13 +92,16 @@ tie_word_embeddings = true
 stages = [{{ node = 0, llm = "all" }}]
 [[data.sources]]
 json = "{folder}/samples.json"
+[data]
+{data}
 [train]
 steps = {steps}
 global_batch_size = {SAMPLES_PER_STEP}
 microbatches = {MICROBATCHES}
 dtype = "bf16"
 [optimizer]
-lr = 1e-4
+lr = {lr}
+min_lr = {min_lr}
 [cluster]
 local_nodes = 1
 device_tflops = {PEAK_TFLOPS}

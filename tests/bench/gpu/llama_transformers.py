@@ -49,9 +49,9 @@ class Autocast:
 
     dtype = torch.float32
 
-    def __init__(self, model, device):
+    def __init__(self, model, device, lr=1e-4):
         self.parameters = list(model.parameters())
-        self.optimizer = make_optimizer(self.parameters)
+        self.optimizer = make_optimizer(self.parameters, lr)
         self.context = lambda: torch.autocast(device.split(":")[0], dtype=torch.bfloat16)
 
     def gather(self):
@@ -68,13 +68,13 @@ class Masters:
 
     dtype = torch.bfloat16
 
-    def __init__(self, model, device):
+    def __init__(self, model, device, lr=1e-4):
         self.parameters = list(model.parameters())
         self.masters = [parameter.detach().float() for parameter in self.parameters]
         for master in self.masters:
             master.grad = torch.zeros_like(master)
         self.sums = [master.grad for master in self.masters]
-        self.optimizer = make_optimizer(self.masters)
+        self.optimizer = make_optimizer(self.masters, lr)
         self.context = contextlib.nullcontext
 
     def gather(self):
@@ -91,21 +91,25 @@ class Masters:
         torch._foreach_zero_(self.sums)
 
 
-def make_optimizer(parameters):
-    return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01, fused=True)
+def make_optimizer(parameters, lr):
+    """Weights decay where ours do: in matrices alone."""
+    groups = [{"params": [parameter for parameter in parameters if parameter.dim() > 1], "weight_decay": 0.01},
+              {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), eps=1e-8, fused=True)
 
 
 def make_batches(size, device):
     """Microbatches of one step; the ids that occur are as few as in our own job's text."""
     shape = (llama_job.SAMPLES_PER_STEP // llama_job.MICROBATCHES, llama_job.TOKENS[size])
-    return [torch.randint(0, llama_job.IDS_USED, shape, device=device) for _ in range(llama_job.MICROBATCHES)]
+    drawn = [torch.randint(0, llama_job.IDS_USED, shape, device=device) for _ in range(llama_job.MICROBATCHES)]
+    return [{"input_ids": ids, "labels": ids} for ids in drawn]
 
 
 def train_step(model, state, batches):
     losses = []
-    for ids in batches:
+    for batch in batches:
         with state.context():
-            loss = model(input_ids=ids, labels=ids).loss / len(batches)
+            loss = model(**batch).loss / len(batches)
         loss.backward()
         state.gather()
         losses.append(loss.detach())
@@ -131,18 +135,15 @@ def memory_row(device):
     return {"allocated_mib_max": torch.cuda.max_memory_allocated() // 2**20, "reserved_mib_max": torch.cuda.max_memory_reserved() // 2**20}
 
 
-def measure(options):
-    state_of = {"autocast": Autocast, "masters": Masters}[options.variant]
-    model = make_model(options.size, options.device, state_of.dtype)
-    state, batches = state_of(model, options.device), make_batches(options.size, options.device)
-    compiled = compile_model(model, options.compile)
+def measure(options, model, compiled, state, batches):
+    """Times of steps, after one that compiles and tells of itself."""
     run = functools.partial(train_step, compiled, state, batches)
     (first,), loss_first = timed_steps(1, run, options.device)
     emit({"measure": "compiling", "system": options.name, "compile_s": round(first / 1000, 1), "loss": loss_first,
           "parameters": sum(parameter.numel() for parameter in state.parameters), "attention": model.config._attn_implementation})
     timed_steps(WARMUP_STEPS - 1, run, options.device)
     times, loss = timed_steps(llama_job.MEASURED_STEPS, run, options.device)
-    tokens = sum(ids.numel() for ids in batches)
+    tokens = sum(batch["input_ids"].numel() for batch in batches)
     return {"tokens_per_step": tokens, **spread("step_ms", times), **spread("tokens_per_s", [1000 * tokens / ms for ms in times]),
             "loss_first": loss_first, "loss_last": loss, **memory_row(options.device)}
 
@@ -156,7 +157,10 @@ def main():
     options = parser.parse_args()
     options.name = f"transformers, {options.variant}, compiled by {options.compile}"
     torch.set_float32_matmul_precision("high")
-    result = measure(options)
+    state_of = {"autocast": Autocast, "masters": Masters}[options.variant]
+    model = make_model(options.size, options.device, state_of.dtype)
+    result = measure(options, model, compile_model(model, options.compile), state_of(model, options.device),
+                     make_batches(options.size, options.device))
     emit({"measure": f"llama-{options.size}", "system": options.name, **result, "flops_per_token": llama_job.flops_per_token(options.size),
           "versions": f"torch {torch.__version__}"})
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Trains the job of llama_job.py with our program, and tells what its run folder says.
+"""Trains the job of llama_job.py, or of mm_job.py, with our program, and tells what its run folder says.
 
-    llama_troupe.py PROGRAM FOLDER [--size 1b] [--device cuda] [--steps 14] [--limit S]
+    llama_troupe.py PROGRAM FOLDER --size 1b|2b|small [--model llama|mm] [--device cuda] [--steps 14] [--limit S]
 
 FOLDER is made anew; `--limit` ends the program, whose steps so far count where they suffice.
 """
@@ -16,7 +16,10 @@ import sys
 import time
 
 import llama_job
+import mm_job
 from report import emit, spread
+
+MODELS = {"llama": llama_job, "mm": mm_job}
 
 
 def steps_of(run):
@@ -58,21 +61,25 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--size", default="1b", choices=llama_job.SIZES)
+    parser.add_argument("--model", default="llama", choices=MODELS)
+    parser.add_argument("--size", required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=14)
     parser.add_argument("--limit", type=float, default=90)
     options = parser.parse_args()
+    model = MODELS[options.model]
+    if options.size not in model.SIZES:
+        sys.exit(f"no size '{options.size}' of {options.model}; there are {', '.join(model.SIZES)}")
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
-    job = llama_job.write_job(options.folder.resolve(), options.size, options.steps)
+    job = model.write_job(options.folder.resolve(), options.size, options.steps)
     code, seconds = train([options.program, "train", str(job), "--fresh", f"cluster.device={options.device}"], options.limit)
-    row = {"measure": f"llama-{options.size}", "system": "troupe", "program_code": code, "program_s": seconds}
+    row = {"measure": f"{options.model}-{options.size}", "system": "troupe", "program_code": code, "program_s": seconds}
     result = measured(steps_of(options.folder / "run"))
     if result is None:
         emit({**row, "error": f"{len(steps_of(options.folder / 'run'))} steps, of {options.steps}, in {seconds} s"})
         sys.exit(1)
-    emit({**row, **result, "flops_per_token": llama_job.flops_per_token(options.size), "parameters": llama_job.parameters(options.size)})
+    emit({**row, **result, "flops_per_token": model.flops_per_token(options.size), "parameters": model.parameters(options.size)})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import subprocess
 FACTS = {"gpu": "name", "driver": "driver_version", "memory_mib": "memory.total", "sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem",
          "sm_mhz_max": "clocks.max.sm", "memory_mhz_max": "clocks.max.mem", "power_limit_w": "power.limit"}
 WATCHED = {"memory_mib": "memory.used", "sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "power_w": "power.draw",
-           "celsius": "temperature.gpu"}
+           "celsius": "temperature.gpu", "kernel_percent": "utilization.gpu"}
 
 
 def number(text):
@@ -57,7 +57,8 @@ class Watch:
         self.file.close()
 
     def told(self):
-        """Most memory and power, and the clock while the GPU was busy: the median where it drew over half of its most power."""
+        """Most memory and power; and while the GPU was busy, where it drew over half of its most power, the medians of its clocks and
+        of the share of time in which a kernel ran."""
         return summary_of(self.path.read_text(encoding="utf-8"))
 
 
@@ -71,5 +72,5 @@ def summary_of(text):
         return {}
     most = {name: max(sample[name] for sample in samples) for name in WATCHED}
     busy = [sample for sample in samples if sample["power_w"] > most["power_w"] / 2]
-    clocks = {f"{name}_busy": statistics.median(sample[name] for sample in busy) for name in ("sm_mhz", "memory_mhz")}
-    return {"samples": len(samples), **{f"{name}_max": most[name] for name in ("memory_mib", "power_w", "celsius")}, **clocks}
+    medians = {f"{name}_busy": statistics.median(sample[name] for sample in busy) for name in ("sm_mhz", "memory_mhz", "kernel_percent")}
+    return {"samples": len(samples), **{f"{name}_max": most[name] for name in ("memory_mib", "power_w", "celsius")}, **medians}

@@ -78,9 +78,10 @@ def take_step(taking, folder, limit_s, environment, out):
 
 def keep_trace(folder, out):
     """Where the time of our program's steps went: to be looked at elsewhere."""
-    trace = folder / "llama" / "run" / "trace.json"
-    if trace.is_file() and trace.stat().st_size < TRACE_BYTES_MAX:
-        shutil.copy(trace, out / "llama-1b-trace.json")
+    for model, name in (("llama", "llama-1b"), ("mm", "mm-2b")):
+        trace = folder / model / "run" / "trace.json"
+        if trace.is_file() and trace.stat().st_size < TRACE_BYTES_MAX:
+            shutil.copy(trace, out / f"{name}-trace.json")
 
 
 def run(tar, out):

@@ -8,7 +8,6 @@ HERE = "tests/bench/gpu"
 # Raised where a peer's measurement comes to mean something else: then it is taken again.
 PEERS = 1
 ATTENTION_SIZES = {"full": [(4096, 128), (16384, 128), (16384, 64), (65536, 128), (131072, 128)], "small": [(512, 64)]}
-LATER = "not measured yet: a Qwen2.5-VL-like model of 2B has no job and no peer here"
 
 
 @dataclasses.dataclass
@@ -46,20 +45,37 @@ def attention_steps(folder, device, small):
     return steps
 
 
+def script(name, *words):
+    return [sys.executable, f"{HERE}/{name}.py", *words]
+
+
+def training_step(folder, device, model, size, limit_s, *words):
+    """Our program at a model of llama_job.py or mm_job.py; its limit leaves time to tell of the steps that it has taken."""
+    return Step(script("llama_troupe", str(folder / "troupe"), str(folder / model), "--model", model, "--size", size, "--device", device,
+                       "--limit", str(0.93 * limit_s), *words), ours=True)
+
+
+def curve_step(folder, device, small, limit_s):
+    """Our program and torch one after the other: both in one step, as one says nothing without the other."""
+    size = ["--size", "small", "--steps", "20"] if small else ["--size", "curve"]
+    return Step(script("curve", str(folder / "troupe"), str(folder / "curve"), *size, "--device", device, "--limit", str(0.6 * limit_s)),
+                ours=True)
+
+
 def steps(folder, device, small, limit_s):
     """By name, in their order: what is cheap and says most comes first. `folder`: where the pack is unpacked."""
-    size = ["--device", device, "--size", "small" if small else "1b"]
-    peer = [sys.executable, f"{HERE}/llama_transformers.py", *size]
-    ours = [sys.executable, f"{HERE}/llama_troupe.py", str(folder / "troupe"), str(folder / "llama"), *size, "--limit", str(0.93 * limit_s)]
+    llama, mm = ("small", "small") if small else ("1b", "2b")
+    peer = script("llama_transformers", "--device", device, "--size", llama)
     return {
         **attention_steps(folder, device, small),
         "memory-troupe": bench_step(folder, "gpu_memory_bench"),
-        "llama-1b-troupe": Step(ours, ours=True),
+        "curve-bf16": curve_step(folder, device, small, limit_s),
+        "llama-1b-troupe": training_step(folder, device, "llama", llama, limit_s),
         "llama-1b-transformers-masters-layers": Step([*peer, "--variant", "masters", "--compile", "layers"]),
         "llama-1b-transformers-masters": Step([*peer, "--variant", "masters"]),
         "llama-1b-transformers-autocast": Step([*peer, "--variant", "autocast"]),
-        "mm-2b-troupe": Step([], ours=True, skipped=LATER),
-        "mm-2b-transformers": Step([], skipped=LATER),
+        "mm-2b-troupe": training_step(folder, device, "mm", mm, limit_s, "--steps", "11"),
+        "mm-2b-transformers": Step(script("mm_transformers", "--device", device, "--size", mm)),
     }
 
 

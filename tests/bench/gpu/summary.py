@@ -1,10 +1,13 @@
 """Tables of gpu-bench's file: each of ours beside its peer, the goal, and whether it is reached."""
 
+import statistics
+
 from llama_job import PEAK_TFLOPS, UPDATE_BYTES, memory_tb_per_s
 from results import latest_rows
 
 FLEX_GOAL, TOKENS_GOAL, MFU_GOAL, BUSY_GOAL, BANDWIDTH_GOAL = 1.1, 1.2, 0.45, 0.97, 0.8
 IMAGE_MASKS = ("embedded", "packed")
+CURVE_END = 10  # Steps whose mean is a curve's end.
 
 
 def table(head, rows):
@@ -107,20 +110,40 @@ def memory_left(ours, peer):
     return used[1] / used[0] if all(used) else None
 
 
-def training_table(rows, gpu):
-    measured = [row for row in rows if "tokens_per_s" in row]
+def training_tables(rows, gpu):
+    """A table and its goals for each model that was trained."""
+    models = {}
+    for row in rows:
+        if "tokens_per_s" in row:
+            models.setdefault(row["measure"], []).append(row)
+    return "\n\n".join(training_table(model, measured, gpu) for model, measured in models.items()) or "No training has been measured."
+
+
+def training_table(model, measured, gpu):
     ours = next((row for row in reversed(measured) if row["system"] == "troupe"), None)
     peers = [row for row in measured if row["system"] != "troupe"]
     lines = []
     for row in ([ours] if ours else []) + peers:
         speed = " ".join(f"{row[key]:.0f}" for key in ("tokens_per_s", "tokens_per_s_min", "tokens_per_s_max"))
-        watched = [shown(row["watched"].get(key), 0) for key in ("memory_mib_max", "sm_mhz_busy")]
+        watched = [shown(row["watched"].get(key), 0) for key in ("memory_mib_max", "sm_mhz_busy", "kernel_percent_busy")]
         lines.append([row["system"], speed, shown(row["step_ms"], 1), f"{100 * mfu(row):.1f} %", *watched])
-    if not lines:
-        return "No training has been measured."
-    head = ["llama-1b", "tokens/s: median, least, most", "step, ms", f"MFU of {PEAK_TFLOPS:.0f} TFLOP/s", "GPU memory at most, MiB",
-            "SM clock, MHz"]
+    head = [model, "tokens/s: median, least, most", "step, ms", f"MFU of {PEAK_TFLOPS:.0f} TFLOP/s", "GPU memory at most, MiB",
+            "SM clock, MHz", "a kernel runs, % of time (nvidia-smi)"]
     return table(head, lines) + "\n\n" + training_goals(ours, peers, gpu)
+
+
+def curve_table(rows):
+    """Losses in bf16 beside torch's from the same weights and tokens; torch in fp32 beside them says what rounding does."""
+    curves = {(row["system"], row["dtype"]): row["losses"] for row in rows if "losses" in row}
+    reference, lines = curves.get(("torch", "bf16")), []
+    for (system, dtype), losses in curves.items():
+        line = [f"{system}, {dtype}", str(len(losses)), shown(losses[0], 4), shown(statistics.mean(losses[-CURVE_END:]), 4)]
+        apart = [abs(loss - other) for loss, other in zip(losses, reference or [])]
+        most = max(apart, default=None)
+        lines.append([*line, shown(most, 4), str(apart.index(most) + 1) if apart else "-", shown(statistics.mean(apart) if apart else None, 4)])
+    head = ["curve of losses", "steps", "first", f"mean of the last {CURVE_END}", "largest distance from torch's in bf16", "at step",
+            "mean distance"]
+    return table(head, lines) if lines else "No curve has been measured."
 
 
 def training_goals(ours, peers, gpu):
@@ -153,5 +176,5 @@ def text(told):
     rows, machine = latest_rows(told), told["machine"]
     where = f"{machine.get('gpu')}, driver {machine.get('driver', 'none')}, torch {machine.get('torch', 'none')}"
     gpu = str(machine.get("gpu"))
-    parts = (where, attention_table(rows), memory_table(rows, gpu), training_table(rows, gpu), open_table(told))
+    parts = (where, attention_table(rows), memory_table(rows, gpu), curve_table(rows), training_tables(rows, gpu), open_table(told))
     return "\n\n".join(part for part in parts if part)
