@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "bench" / "gpu"), str(ROOT / "scripts" / "lib")]
 import curve
 import curve_job
+import idle_troupe
 import llama_job
 import llama_troupe
 import machine
@@ -248,7 +249,9 @@ class Jobs(unittest.TestCase):
         self.assertIn("mm_transformers.py --device cuda --size 2b", words["mm-2b-transformers"])
         self.assertIn("curve.py pack/troupe pack/curve --size curve --device cuda --limit 60.0", words["curve-bf16"])
         self.assertTrue(known["curve-bf16"].ours and known["mm-2b-troupe"].ours and not known["mm-2b-transformers"].ours)
+        self.assertIn("idle_troupe.py pack/troupe pack/idle --size 1b --limit 93.0", words["llama-1b-idle"])
         small = steps(pathlib.Path("pack"), "cpu", True, 100)
+        self.assertEqual(small["llama-1b-idle"].skipped, "CUPTI tells of CUDA's kernels, not of cpu's")
         self.assertIn("--size small --steps 20 --device cpu", " ".join(small["curve-bf16"].command))
 
     def test_both_curves_begin_with_one_file_and_take_samples_in_its_order(self):
@@ -279,6 +282,30 @@ class Jobs(unittest.TestCase):
         steps = [{"step": 1, "loss": 5.0}, {"step": 2, "loss": 9.0}, {"step": 2, "loss": 4.0}]
         self.assertEqual(curve.curve_of(steps, 2), [5.0, 4.0])
         self.assertIsNone(curve.curve_of(steps, 3))
+
+    def test_gaps_between_kernels_are_idle(self):
+        # From 20 to 120: until 30 a kernel that began before, until 55 none, until 90 one with another inside, until 100 none.
+        spans = idle_troupe.spans_of("55 90\n60 70\n5 30\n0 4\n100 120\n13")
+        self.assertEqual(idle_troupe.idle_of(spans, 120, 100), (0.35, 25))
+        self.assertEqual(idle_troupe.idle_of([(0, 10)], 10, 40), (0.75, 30))
+        steps = [{"step_ms": 99.0}, {"step_ms": 0.00006}, {"step_ms": 0.00004}]
+        row = idle_troupe.measured(steps, ["7 9", "55 90\n60 70\n5 30\n0 4\n100 120\n"], count=2)
+        self.assertEqual((row["idle_share"], row["kernels"]), (0.35, 4))
+        self.assertIsNone(idle_troupe.measured(steps, [], count=2))
+        self.assertIsNone(idle_troupe.measured(steps[1:], ["7 9"], count=2))
+        self.assertIn("| llama-1b | 35.00 % | 0.000 | 4 | **missed** |", summary.idle_table([{**row, "measure": "idle-llama-1b"}]))
+        self.assertIn("| 2.90 % | 0.100 | 7 | reached |", summary.idle_table(
+            [{"measure": "idle-llama-1b", "idle_share": 0.029, "longest_gap_ms": 0.1, "kernels": 7}]))
+        self.assertEqual(summary.idle_table([{"tokens_per_s": 1}]), "")
+
+    def test_what_watching_kernels_lacks_is_named(self):
+        self.assertIn("no cupti.h beside a libcupti.so", idle_troupe.compiled(self.folder, [self.folder])[1])
+        for path in ("include/cupti.h", "lib64/libcupti.so.13"):
+            (self.folder / path).parent.mkdir(exist_ok=True)
+            (self.folder / path).write_text("#error none\n", encoding="utf-8")
+        library, why = idle_troupe.compiled(self.folder, [self.folder])
+        self.assertIsNone(library)
+        self.assertIn("kernel_times.cpp does not compile", why)
 
     def run_curve(self, losses, have=()):
         """Rows of curve.py with a program that has these losses, and what it said of torch that is not there."""

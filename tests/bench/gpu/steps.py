@@ -55,6 +55,11 @@ def training_step(folder, device, model, size, limit_s, *words):
                        "--limit", str(0.93 * limit_s), *words), ours=True)
 
 
+def idle_step(folder, device, size, limit_s):
+    words = script("idle_troupe", str(folder / "troupe"), str(folder / "idle"), "--size", size, "--limit", str(0.93 * limit_s))
+    return Step(words, ours=True, skipped="" if device.startswith("cuda") else f"CUPTI tells of CUDA's kernels, not of {device}'s")
+
+
 def curve_step(folder, device, small, limit_s):
     """Our program and torch one after the other: both in one step, as one says nothing without the other."""
     size = ["--size", "small", "--steps", "20"] if small else ["--size", "curve"]
@@ -74,6 +79,7 @@ def steps(folder, device, small, limit_s):
         "llama-1b-transformers-masters-layers": Step([*peer, "--variant", "masters", "--compile", "layers"]),
         "llama-1b-transformers-masters": Step([*peer, "--variant", "masters"]),
         "llama-1b-transformers-autocast": Step([*peer, "--variant", "autocast"]),
+        "llama-1b-idle": idle_step(folder, device, llama, limit_s),
         "mm-2b-troupe": training_step(folder, device, "mm", mm, limit_s, "--steps", "11"),
         "mm-2b-transformers": Step(script("mm_transformers", "--device", device, "--size", mm)),
     }

@@ -146,6 +146,14 @@ def curve_table(rows):
     return table(head, lines) if lines else "No curve has been measured."
 
 
+def idle_table(rows):
+    """What a GPU does not do while our program trains on it, by CUPTI."""
+    lines = [[row["measure"].removeprefix("idle-"), f"{100 * row['idle_share']:.2f} %", shown(row["longest_gap_ms"], 3), str(row["kernels"]),
+              verdict(1 - row["idle_share"], BUSY_GOAL)] for row in rows if "idle_share" in row]
+    head = ["no kernel runs", "share of steps", "longest gap, ms", "kernels", f"goal below {100 * (1 - BUSY_GOAL):.0f} %"]
+    return table(head, lines) if lines else ""
+
+
 def training_goals(ours, peers, gpu):
     best = max(peers, key=lambda row: row["tokens_per_s"], default=None)
     ratio = ours["tokens_per_s"] / best["tokens_per_s"] if ours and best else None
@@ -176,5 +184,5 @@ def text(told):
     rows, machine = latest_rows(told), told["machine"]
     where = f"{machine.get('gpu')}, driver {machine.get('driver', 'none')}, torch {machine.get('torch', 'none')}"
     gpu = str(machine.get("gpu"))
-    parts = (where, attention_table(rows), memory_table(rows, gpu), curve_table(rows), training_tables(rows, gpu), open_table(told))
+    parts = (where, attention_table(rows), memory_table(rows, gpu), curve_table(rows), training_tables(rows, gpu), idle_table(rows), open_table(told))
     return "\n\n".join(part for part in parts if part)
