@@ -8,9 +8,10 @@ namespace troupe::scheduler {
 
 namespace {
 
+constexpr double kMany = 1 << 20;
+
 /// Whole microbatches that each encoder stage may keep; very many where they keep nothing.
 double width_beside(std::int32_t in_flight, double room, const RoomDemand& demand) {
-  constexpr double kMany = 1 << 20;
   const double beside_llm = room + demand.leaving_bytes - in_flight * demand.llm_bytes;
   const double left = std::min(room, beside_llm) - demand.once_bytes;
   if (left < 0) return 0;
@@ -26,7 +27,8 @@ RoomDivision divide_room(double room, const RoomDemand& demand) {
   for (auto in_flight = static_cast<std::int32_t>(demand.depth); in_flight >= 1; --in_flight) {
     double width = width_beside(in_flight, room, demand);
     if (width < 1 && in_flight > 1) continue;
-    width = std::max(1.0, width);
+    // One of each all the same; who keeps nothing is in no one's way where the llm lacks room.
+    width = std::max(demand.encoder_bytes > 0 ? 1.0 : kMany, width);
     const double windows = std::max(1.0, std::ceil(demand.encoder_microbatches / width));
     // The depth is the same of all, and left out.
     const double time = windows + std::max(0.0, demand.llm_microbatches - windows) / in_flight;

@@ -71,6 +71,10 @@ TEST_CASE("a device of one side alone keeps what fits", "[scheduler]") {
   CHECK(divide_room(3, encoder).width == 1);
   encoder.encoder_bytes = 0;
   CHECK(divide_room(0, encoder).windows == 1);
+  // Nor has an encoder that keeps nothing narrower windows where the llm lacks room.
+  encoder.llm_bytes = 4;
+  CHECK(divide_room(3, encoder).windows == 1);
+  CHECK(divide_room(3, encoder).width >= 16);
 }
 
 TEST_CASE("parameters that leave make room for the llm, not for encoders", "[scheduler]") {
