@@ -184,12 +184,11 @@ TEST_CASE("windows that may have to become one share the room evenly", "[engine]
   CHECK((phased.bounds("three-phase", {{0}, {1}}, {{0}, {1}}) == Phased::Bounds{2, 2, 1}));
 }
 
-TEST_CASE("rows of a window that wait for the llm take room, as gradients for encoders do",
-          "[engine]") {
-  Phased phased;
+/// In three phases, of six microbatches with a picture each, where state leaves `room` times what
+/// its rows are as they enter the llm. Vision keeps as much of each, a stage of the llm twice that
+/// beside rows that come.
+Phased::Bounds bounds_of_pictures(Phased phased, double room) {
   const std::vector<SampleShape> samples(6, with_picture(phased.plan));
-  // The rows of a picture as they enter the llm: vision keeps as much of a sample, the llm's first
-  // stage beside the rows twice that.
   const double rows = 4.0 * 4.0 * static_cast<double>(phased.plan.model.modules[2].hidden_width);
   phased.costs.activation_bytes = [rows](StageId stage, const std::vector<std::int32_t>& part) {
     return (stage.value == 0 ? rows : 2 * rows) * static_cast<double>(part.size());
@@ -198,16 +197,36 @@ TEST_CASE("rows of a window that wait for the llm take room, as gradients for en
   std::vector<MicrobatchList> cut(2);
   for (std::int32_t sample = 0; sample < 6; ++sample)
     for (auto& list : cut) list.push_back({{{{sample}}}});
-  const auto bounds = [&](double room) {
-    const auto bytes = static_cast<std::int64_t>(200 + room * rows);
-    return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase",
-                         scheduler::RowFlow(phased.plan.model, samples))
-        .value();
-  };
+  const auto bytes = static_cast<std::int64_t>(200 + room * rows);
+  return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase",
+                       scheduler::RowFlow(phased.plan.model, samples))
+      .value();
+}
+
+TEST_CASE("rows of a window that wait for the llm take room, as gradients for encoders do",
+          "[engine]") {
+  const Phased phased;
   // Two of the llm's in flight are 4 of 14: five of vision's are as much as rows that wait for the
   // llm. All six in one window would be 12.
-  CHECK((bounds(14) == Phased::Bounds{5, 2, 1}));
-  CHECK((bounds(16) == Phased::Bounds{6, 2, 1}));
+  CHECK((bounds_of_pictures(phased, 14) == Phased::Bounds{5, 2, 1}));
+  CHECK((bounds_of_pictures(phased, 16) == Phased::Bounds{6, 2, 1}));
+}
+
+TEST_CASE("gradients for a window take room also where its rows wait on another device",
+          "[engine]") {
+  // Vision beside the llm's last stage, which has 2 and nine rows of text, 2.25, in flight. Of the
+  // 6 that are left each microbatch of vision takes one, and its gradients another.
+  auto job = tiny_job();
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                    {1, 0, {{"llm", LayerRange{0, 2}}}},
+                                    {0, 0, {{"llm", LayerRange{2, 4}}}}}};
+  job.cluster.nodes = job.cluster.local_nodes = 2;
+  Phased phased;
+  phased.plan = make_parallel_plan(prepare(job).value()).value();
+  CHECK((bounds_of_pictures(phased, 10.25) == Phased::Bounds{3, 2, 1}));
+  // To frozen modules none come.
+  for (std::size_t m : {0U, 1U}) phased.plan.model.modules[m].freeze = true;
+  CHECK((bounds_of_pictures(phased, 10.25) == Phased::Bounds{6, 2, 1}));
 }
 
 TEST_CASE("parameters that leave give their room to the llm of their pipeline", "[engine]") {
