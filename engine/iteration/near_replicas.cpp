@@ -1,6 +1,7 @@
 #include "engine/iteration/near_replicas.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -40,6 +41,26 @@ class Drawer {
   bool run(double end_max, const Loads& before) {
     if (far_.empty()) return false;
     find_room(end_max, before);
+    const bool has_moved = draw_all();
+    if (room_.size() > kChainReplicasMax) return has_moved;
+    in_chains_ = true;
+    make_way_max_ = kChainMax;
+    looks_ = std::min(looks_, kChainLooksMax);
+    everywhere_.resize(room_.size());
+    std::iota(everywhere_.begin(), everywhere_.end(), std::size_t{0});
+    return draw_all() || has_moved;
+  }
+
+ private:
+  /// A sample and where it goes.
+  struct Move {
+    std::size_t sample = 0, to = 0;
+  };
+  /// When a sample is drawn: minus its bytes, so that most come first, then its number.
+  using Turn = std::pair<double, std::size_t>;
+
+  /// Each far sample in its turn, until nothing changes. Whether anything moved.
+  bool draw_all() {
     bool has_moved = false;
     for (bool changed = true; changed && looks_ > 0;) {
       changed = false;
@@ -52,14 +73,6 @@ class Drawer {
     }
     return has_moved;
   }
-
- private:
-  /// A sample and where it goes.
-  struct Move {
-    std::size_t sample = 0, to = 0;
-  };
-  /// When a sample is drawn: minus its bytes, so that most come first, then its number.
-  using Turn = std::pair<double, std::size_t>;
 
   void find_room(double end_max, const Loads& before) {
     for (std::size_t r = 0; r < before.size(); ++r)
@@ -95,42 +108,63 @@ class Drawer {
     fewer_ = 0;
     add_room(chosen_[s], samples_[s].work);  // As if it had left already.
     roomiest_ = by_room_.least();
-    for (const std::size_t to : near_[samples_[s].node]) {
-      moves_.assign(1, {s, to});
-      look(samples_[s].work - room_[to], samples_[s].bytes, 0);
-    }
+    for (const std::size_t to : near_[samples_[s].node])
+      look_with({s, to}, samples_[s].bytes, to, 0);
     add_room(chosen_[s], -samples_[s].work);
     for (const Move& move : best_) go(move);
     return !best_.empty();
   }
 
-  /// With the moves so far the sample lacks so much room and so many bytes less go between nodes;
-  /// others from `first` on may make way for it.
-  void look(double lacking, double fewer, std::size_t first) {
+  /// One move more, with which so many bytes less go between nodes.
+  void look_with(Move move, double fewer, std::size_t full, std::size_t first) {
+    const double room = room_[move.to];
+    room_[move.to] -= samples_[move.sample].work;
+    moves_.push_back(move);
+    look(fewer, full, first);
+    moves_.pop_back();
+    room_[move.to] = room;  // Not added again: rounding would add up.
+  }
+
+  /// Where there is no room for one of the moves so far, others may make way; of the replica `full`
+  /// those from place `first` on, as what goes without the ones before was looked at.
+  void look(double fewer, std::size_t full, std::size_t first) {
     --looks_;
-    if (lacking <= 0) {
+    const auto lacking =
+        std::ranges::find_if(moves_, [&](const Move& move) { return room_[move.to] < 0; });
+    if (lacking == moves_.end()) {
       if (fewer > fewer_) best_ = moves_, fewer_ = fewer;
       return;
     }
-    if (moves_.size() > kMakeWayMax) return;
-    const auto [s, to] = moves_.front();
-    for (std::size_t place = first; place < on_[to].size() && looks_ > 0; ++place) {
-      const std::size_t other = on_[to][place];
+    if (moves_.size() > make_way_max_) return;
+    make_way(lacking->to, fewer, lacking->to == full ? first : 0);
+  }
+
+  void make_way(std::size_t full, double fewer, std::size_t first) {
+    const std::size_t from = chosen_[moves_.front().sample];
+    for (std::size_t place = first; place < on_[full].size() && looks_ > 0; ++place) {
+      const std::size_t other = on_[full][place];
+      if (is_moving(other)) continue;
       const auto move_to = [&](std::size_t away) {
         const double work = samples_[other].work;
-        if (away == to || work > room_[away]) return;
-        moves_.push_back({other, away});
-        room_[away] -= work;
-        look(lacking - work, fewer + far(other, to) - far(other, away), place + 1);
-        room_[away] += work;
-        moves_.pop_back();
+        if (away == full || (work > room_[away] && !may_make_way_there())) return;
+        const double room = room_[full];
+        room_[full] += work;
+        look_with({other, away}, fewer + far(other, full) - far(other, away), full, place + 1);
+        room_[full] = room;
       };
-      move_to(chosen_[s]);
-      if (roomiest_ != chosen_[s]) move_to(roomiest_);
-      for (const std::size_t away : near_[samples_[other].node])
-        if (away != chosen_[s] && away != roomiest_) move_to(away);
+      move_to(from);
+      if (roomiest_ != from) move_to(roomiest_);
+      for (const std::size_t away : in_chains_ ? everywhere_ : near_[samples_[other].node])
+        if (away != from && away != roomiest_) move_to(away);
     }
   }
+
+  bool is_moving(std::size_t s) const {
+    return std::ranges::any_of(moves_, [&](const Move& move) { return move.sample == s; });
+  }
+
+  /// Whether somebody else may make way for one more that makes way.
+  bool may_make_way_there() const { return in_chains_ && moves_.size() < make_way_max_; }
 
   void go(const Move& move) {
     std::size_t& from = chosen_[move.sample];
@@ -143,6 +177,10 @@ class Drawer {
   }
 
   static constexpr std::size_t kMakeWayMax = 2;
+
+  // Chains try every replica and grow with a power of their number; a millisecond at most.
+  static constexpr std::size_t kChainMax = 3, kChainReplicasMax = 16;
+  static constexpr std::int64_t kChainLooksMax = 5000;
 
   const std::span<const WantedSample> samples_;
   const std::vector<std::vector<std::size_t>>& near_;
@@ -157,6 +195,10 @@ class Drawer {
   std::vector<Move> moves_, best_;
   double fewer_ = 0;
   std::size_t roomiest_ = 0;
+  // How others make way: in chains to any replica, where yet others make way for them.
+  std::size_t make_way_max_ = kMakeWayMax;
+  bool in_chains_ = false;
+  std::vector<std::size_t> everywhere_;  ///< All replicas, in chains.
 };
 
 }  // namespace

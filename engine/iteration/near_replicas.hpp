@@ -41,14 +41,16 @@ std::optional<std::vector<std::size_t>> keep_near(std::span<const WantedSample> 
 /// Changes `chosen` so that fewer bytes go between nodes, and none ends after `end_max` who did not
 /// before: a sample that is far goes to its node, alone or for up to two others, each of which goes
 /// where it came from, to a node that wants it or to whoever has most room; of those the change
-/// that saves most, the sample with the most bytes first, until none saves any. Returns whether any
-/// was made.
+/// that saves most, the sample with the most bytes first, until none saves any. Among up to 16
+/// replicas then for up to three others, each of which goes to any replica and may need the next to
+/// make way for it there: where samples are few and large hardly one fits where another left.
+/// Returns whether any was made.
 ///
 /// Greedy placement leaves 1.5 times what even phases need where samples are few and large.
 /// `near`: as above; `before`: loads without these samples. Cost: no pass over what is far begins
 /// once `looks` changes were looked at, and one that has begun is ended: what there is room for
-/// still goes home; besides O(samples x log(far samples) + replicas x log(replicas)). REQUIRES: a
-/// replica of `before` per sample.
+/// still goes home; of these looks chains get 5000 at most. Besides O(samples x log(far samples) +
+/// replicas x log(replicas)). REQUIRES: a replica of `before` per sample.
 bool draw_near(std::span<const WantedSample> samples,
                const std::vector<std::vector<std::size_t>>& near, double end_max,
                const balancer::FirstToFinish<double>& before, std::int64_t looks,

@@ -177,6 +177,27 @@ TEST_CASE("who made way for another is drawn home in its turn", "[engine]") {
   CHECK((drawn(samples, {{0, 2}, {1}}, 1, {1, 0, 2}, loads) == Chosen{0, 2, 1}));
 }
 
+TEST_CASE("two others make way for a far sample", "[engine]") {
+  // Of 17 replicas 0 and 1 have room for 4 each, the others none.
+  std::vector<double> rooms(17, 1.0 / 64);
+  rooms[0] = rooms[1] = 4;
+  const std::vector<WantedSample> samples{{4, 0, 9}, {2, 1, 1}, {2, 1, 1}};
+  CHECK((drawn(samples, {{0}, {1}}, 1, {1, 0, 0}, Loads(rooms)) == Chosen{0, 1, 1}));
+}
+
+TEST_CASE("who makes way may need another to make way", "[engine]") {
+  // Each has room for what is on the one before. What the 4 brings, the last 3 takes away.
+  const std::vector<WantedSample> samples{{3, 0, 9}, {4, 1, 4}, {3, 1, 4}};
+  const std::vector<std::vector<std::size_t>> near{{0}, {1}, {2}};
+  const Loads loads(std::vector<double>{4, 4, 3});
+  CHECK((drawn(samples, near, 1, {2, 0, 1}, loads) == Chosen{0, 1, 2}));
+  CHECK((drawn(samples, near, 1, {2, 0, 1}, loads, 3) == Chosen{2, 0, 1}));  // Too few looks.
+  // Among many replicas there would be too much to look at.
+  std::vector<double> many(17, 1.0 / 64);
+  std::ranges::copy(std::vector<double>{4, 4, 3}, many.begin());
+  CHECK((drawn(samples, near, 1, {2, 0, 1}, Loads(many)) == Chosen{2, 0, 1}));
+}
+
 TEST_CASE("no change is left that brings rows near, and few where the best placement has none",
           "[engine][property]") {
   std::mt19937_64 random(7);
@@ -213,7 +234,7 @@ TEST_CASE("no change is left that brings rows near, and few where the best place
     least += best;
   }
   CHECK(before > 2 * least);
-  CHECK(after < 1.25 * least);
+  CHECK(after < 1.02 * least);  // Without chains 1.2.
 }
 
 }  // namespace
