@@ -12,6 +12,7 @@
 #include "engine/iteration/phase_exchange.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "tests/bench/boundary_overhead.hpp"
+#include "tests/bench/exact_rows.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;
@@ -172,6 +173,22 @@ void print_phases(const ParallelPlan& plan, std::span<const PhaseWork> works,
   }
 }
 
+/// What few samples leave of the linear program's bound.
+void print_small_batches() {
+  for (const auto& [spread, name] : {std::pair(0.5, "0.5"), std::pair(1.0, "1")}) {
+    const auto found = bench::small_batches(spread, 16);
+    const std::string size =
+        std::string("4 nodes, 32 samples, half with work of log-normal spread ") + name;
+    const std::string rows = "rows between nodes: ";
+    bench::print(rows + "planned / the linear program's, were samples divisible",
+                 found.planned / found.divisible, "x", 1.05, size);
+    bench::print(rows + "the least of whole samples as even / the same",
+                 found.exact / found.divisible, "x", std::nullopt, size);
+    bench::print(rows + "planned / the least of whole samples", found.planned / found.exact, "x",
+                 std::nullopt, size);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -234,4 +251,5 @@ int main() {
   const std::vector<PhaseWork> phases{vision, audio, llm};
   print_phases(plan, phases, of_all_replicas(lists[0], lists[1], cuts), size);
   print_boundary(plan, phases, cuts, size);
+  print_small_batches();
 }
