@@ -203,7 +203,8 @@ TEST_CASE("a template's device has a stage of each kind", "[scheduler][recovery]
     request.node_count = 4;
     request.device_memory = Bytes{15};
     const std::vector<std::int32_t> nodes{3, 1, 2, 0};
-    for (const PipelineTemplate& made : make_templates(request).value().templates) {
+    const TemplateSet set = make_templates(request).value();
+    for (const PipelineTemplate& made : set.templates) {
       const auto stages = stages_of_template(model, layers_of(model), made, nodes, kinds).value();
       const auto whole = stages_of_template(model, layers_of(model), made, nodes, {}).value();
       INFO("seed " << seed << ", " << made.node_count << " nodes");

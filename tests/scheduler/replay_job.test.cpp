@@ -23,7 +23,8 @@ JobReplayRequest small_job(const HandLayout& layout, std::int32_t places, std::i
   JobReplayRequest made;
   ReplayedJob& job = made.job;
   job.cluster = {places, 1};
-  job.plan = place_by_hand(testing::text_llm(4), layout, job.cluster).value();
+  job.plan =
+      place_by_hand(testing::text_llm(4), layout, job.cluster, IdleDevices::left_out).value();
   TemplateRequest planned;
   planned.layers.assign(4, {1, 2, Bytes{1}, {}});
   planned.node_count = places;
