@@ -104,11 +104,11 @@ def steps_are(rows):
 
 HETEROGENEOUS = [
     ("H1", True, "encoder and LLM on the same GPUs is the better where the table says C", best_is("C", "C")),
-    ("H2", False, "with LLMs of 70B and 120B the colocated encoder then has the printed layout", encoders_placed),
-    ("H3", False, "colocated steps take the time of Table A2 within a quarter", steps_are),
-    ("HM1", False, "where the table says H/C, a colocated layout is the better too", best_is("H/C", "C")),
+    ("H2", True, "with LLMs of 70B and 120B the colocated encoder then has the printed layout", encoders_placed),
+    ("H3", True, "colocated steps take the time of Table A2 within a quarter", steps_are),
+    ("HM1", True, "where the table says H/C, a colocated layout is the better too", best_is("H/C", "C")),
     ("HM2", False, "from an encoder of 6B on, GPUs of their own are the better (NC)", best_is("NC", "NC")),
     ("HM3", False, "beside 120B the advantage of C falls by 5 points or more from the smallest encoder to the largest", advantage_falls),
     ("HM4", False, "on 72 GPUs the colocated encoder has the printed layout", small_encoders_placed),
-    ("HM5", False, "where the table says C, layouts of their own take less than one grid for both (H)", own_layouts_gain),
+    ("HM5", True, "where the table says C, layouts of their own take less than one grid for both (H)", own_layouts_gain),
 ]
