@@ -2,7 +2,10 @@
 //
 // A library of its own, compiled where it is used. CUDA loads the one that CUDA_INJECTION64_PATH
 // names into a process that uses a GPU. What it leaves: $KERNEL_TIMES.PID, a line "begin end" per
-// kernel in nanoseconds of CUPTI's clock, in no order.
+// kernel in nanoseconds of CUPTI's clock, in no order. Where there is no CUPTI it is an empty
+// library, which idle_troupe.py does not make.
+
+#if __has_include(<cupti.h>)
 
 #include <cupti.h>
 #include <unistd.h>
@@ -58,3 +61,5 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   if (!begin()) std::fprintf(stderr, "kernel_times: no kernel will be written down\n");
   return 1;
 }
+
+#endif
