@@ -198,7 +198,6 @@ Status register_all() {
   if (which == "makes-nothing") return register_stage({which, {}, {}});
   if (auto first = register_stage({"seers", {"qwen2-vl", "whisper"}, plain}); !first.ok()) return first;
   if (which == "seers") return Done{};
-  if (which == "apart") return register_stage({"readers", {"llama"}, plain});
   if (which == "both") return register_stage({"readers", {"mlp"}, plain});
   return register_stage({"greedy", {}, plain});
 }
@@ -355,9 +354,11 @@ def what_cannot_be_is_said_by_whoever_plans_or_trains(bench):
 def a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once(bench):
     """Not by the nodes that were to build it: the job trains on."""
     run, layout = bench.folder / "apart", bench.folder / "one-stage.toml"
+    cut = ('parallel.pipelines=[{stages=[{node=0,vision="all",audio="all"},'
+           '{node=1,vision_projector="all",audio_projector="all"},{node=1,llm="all"}]}]')
     layout.write_text('[[parallel.pipelines]]\nstages = [{node = 0, vision = "all", audio = "all", llm = "all"}]\n')
-    with mock.patch.dict(os.environ, OWN_STAGE="apart", OWN_LIST=str(bench.folder / "list")):
-        with Running(bench.job("apart", f'plugins.libraries=["{bench.own}"]', "train.steps=5000"), run) as job:
+    with mock.patch.dict(os.environ, OWN_STAGE="both", OWN_LIST=str(bench.folder / "list")):
+        with Running(bench.job("apart", f'plugins.libraries=["{bench.own}"]', cut, "train.steps=5000"), run) as job:
             job.wait_for(2)
             said = bench.said("ctl", run, "layout", layout)
             expect("layers of two stage kinds, 'seers' and 'readers'" in said and "fix: cut the layout between their modules" in said, said)
