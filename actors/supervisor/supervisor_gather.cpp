@@ -228,6 +228,15 @@ Error half_a_model(const GatherWish& wish, const Gathered& gathered, const Error
   return why;
 }
 
+/// Whether a new node stands at the place of each that is missing (`troupe node --node N`): whoever
+/// held that part of the model is gone for good, and no other head finds it.
+bool are_replaced(const std::vector<Latecomer>& later, const std::vector<NodeId>& missing) {
+  return std::ranges::all_of(missing, [&](NodeId node) {
+    return std::ranges::any_of(
+        later, [node](const Latecomer& one) { return one.hello.wanted_node == node.value; });
+  });
+}
+
 /// `late`: who was to finish the last step, and did not in time.
 void decide(Self self, const std::set<NodeId>& late) {
   auto& state = self->state;
@@ -240,8 +249,11 @@ void decide(Self self, const std::set<NodeId>& late) {
   const auto placed = held_by_members(gathered, before);
   const std::int64_t step = gathered.progress.step, saved = wish.saved_step;
   const Status whole = check_holders(state, placed);
+  const bool is_given_up =
+      wish.goes_back || (setup.job.recovery.from_checkpoint &&
+                         are_replaced(state.gathering->later, missing_nodes(gathered)));
   // Nobody is sent away before: what they hold would be lost to another head too.
-  if (!whole.ok() && !wish.ends && !wish.goes_back && (step > saved || gathered.members.empty()))
+  if (!whole.ok() && !wish.ends && !is_given_up && (step > saved || gathered.members.empty()))
     return fail(self, half_a_model(wish, gathered, whole.error()));
   if (!whole.ok() && !(wish.ends && step > saved)) return do_without(self, whole.error().message);
   if (step < saved)

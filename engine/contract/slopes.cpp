@@ -17,6 +17,9 @@ namespace {
 constexpr std::array kSteps{1e-3, 1e-5, 1e-7};  // Of the size of the values.
 constexpr double kSmallest = 0.02;              // Sizes below it count as this: biases begin at 0.
 constexpr double kRoundings = 100;              // A sum carries so many of the last digit's errors.
+constexpr double kNoiseStep = 1e-12;            // So near nothing bends: what differs is rounding.
+constexpr int kNoisePoints = 7;
+constexpr double kNoises = 10;  // A slope's rounding is at most so many times what was measured.
 /// A step whose rounding may be more than this share of the gradient's norm tells nothing.
 constexpr double kBlurred = 1e-5;
 
@@ -79,21 +82,44 @@ class Slopes {
     return slope;
   }
 
+  /// Rounding of the sum, from second differences of it at moves by almost nothing: by far less
+  /// than its size lets fear, so that steps may be small enough to come between the kinks of a ReLU
+  /// or a router. (More and Wild, Estimating computational noise, 2011, take differences alike.)
+  Result<double> noise(const Move& move) {
+    std::array<double, kNoisePoints> values{};
+    for (int i = 0; i < kNoisePoints; ++i) {
+      const auto sum = sum_on(move(i * kNoiseStep));
+      if (!sum.ok()) return sum.error();
+      values[i] = sum.value().value;
+    }
+    double largest = std::numeric_limits<double>::epsilon() * std::abs(values[0]);
+    for (int i = 2; i < kNoisePoints; ++i)
+      largest = std::max(largest, std::abs(values[i] - 2 * values[i - 1] + values[i - 2]) / 2);
+    return largest;
+  }
+
   /// `gradient`: along the direction in which `move` goes; `norm`: of the gradient, by the size of
   /// a move.
   Status hold(const std::string& of, double gradient, double norm, const Move& move) {
     if (options_.on_begin) options_.on_begin();
     WrongGradient wrong{of, gradient, std::numeric_limits<double>::infinity()};
+    double rounding = 0;
     for (const double step : kSteps) {
+      const bool is_first = step == kSteps.front();
+      // The first step counts always: it finds gradients that should be 0.
+      if (!is_first && rounding / step > kBlurred * norm) break;
       const auto found = slope(move, step);
       if (!found.ok()) return found.error();
-      const double blur =
-          kRoundings * std::numeric_limits<double>::epsilon() * found.value().size / step;
-      // The first step counts always: it finds gradients that should be 0.
-      if (step != kSteps.front() && blur > kBlurred * norm) break;
+      if (is_first)
+        rounding = kRoundings * std::numeric_limits<double>::epsilon() * found.value().size;
+      const double blur = rounding / step;
       const double gap = std::abs(found.value().value - gradient);
       if (gap <= options_.tolerance * norm + blur) return Done{};
       if (gap < std::abs(wrong.slope - gradient)) wrong.slope = found.value().value;
+      if (!is_first) continue;
+      const auto measured = noise(move);
+      if (!measured.ok()) return measured.error();
+      rounding = std::min(rounding, kNoises * measured.value());
     }
     wrong_.push_back(std::move(wrong));
     return Done{};

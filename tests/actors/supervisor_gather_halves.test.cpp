@@ -92,6 +92,24 @@ TEST_CASE("half a model is given up for the checkpoint where the job goes back b
   CHECK(head.scheduler.next == std::vector<std::int64_t>{0});
 }
 
+TEST_CASE("half a model is given up where new nodes stand at the places of the others",
+          "[actors][takeover]") {
+  // Not where the job does not begin again by itself, or a new node is elsewhere or anywhere.
+  const auto [from_checkpoint, wanted, is_given_up] = GENERATE(
+      table<bool, std::int32_t, bool>({{true, 1, true}, {false, 1, false}, {true, -1, false}}));
+  TakingOver taking(one_pipeline, [from = from_checkpoint](job::Job& job) {
+    job.recovery.from_checkpoint = from;
+  });
+  Head& head = taking.head;
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  head.join("host", wanted);
+  taking.pass(6s);
+  CHECK(head.ended.has_value() != is_given_up);
+  REQUIRE(taking.opened.size() == (is_given_up ? 1 : 0));
+  for (const std::size_t id : {0u, 2u, 3u})
+    CHECK(head.seen[id].restarts.size() == (is_given_up ? 1 : 0));
+}
+
 TEST_CASE("half a model of a step that is saved is done without", "[actors][takeover]") {
   TakingOver taking(one_pipeline);
   Head& head = taking.head;

@@ -163,7 +163,7 @@ def a_folder_that_answers_nothing(bench):
                       ["ctl", gone, *RUN_LIMIT, "status"], ["observe", gone, *RUN_LIMIT]):
             bench.expect_end(words, gone, "--timeout")
         for verb in ("list", "show", "verify"):
-            bench.expect_end(["checkpoint", verb, gone, *RUN_LIMIT], gone / "resolved.toml", "--timeout")
+            bench.expect_end(["checkpoint", verb, gone, *RUN_LIMIT], gone, "--timeout")
         for words, use in ((["node", "--join", "127.0.0.1:9", "--key", gone / "key"], "read"),
                            (["key", "new", gone / "key"], "written"), (["solve", "partition", gone / "key"], "read")):
             bench.expect_end([*words, *RUN_LIMIT], gone / "key", "--timeout", use)
