@@ -38,21 +38,25 @@ int look_at(const fs::path& file, struct stat& facts) {
 }  // namespace
 
 Status write_control(const fs::path& run, const ControlFile& control) {
-  const fs::path file = file_of(run);
-  take_away(file);
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (descriptor < 0) return failed(file, "it cannot be made");
   const nlohmann::ordered_json json = {{"host", control.host},
                                        {"local", control.local},
                                        {"far", control.far},
                                        {"key", control.key.text()},
                                        {"process", control.process}};
   const std::string text = json.dump() + "\n";
+  // Beside it first: who looks meanwhile sees the whole of it or none.
+  const fs::path file = file_of(run), beside = file.string() + ".tmp-" + std::to_string(::getpid());
+  take_away(beside);
+  const int descriptor = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (descriptor < 0) return failed(file, "it cannot be made");
   const bool written =
       ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   Status status = Done{};
   if (!written) status = failed(file, "writing failed");
   ::close(descriptor);
+  if (status && ::rename(beside.c_str(), file.c_str()) != 0)
+    status = failed(file, "it cannot be put in its place");
+  if (!status) take_away(beside);
   return status;
 }
 

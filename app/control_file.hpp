@@ -21,7 +21,7 @@ struct ControlFile {
   std::int64_t process = 0;  ///< The head's; 0: a build that did not say wrote the file.
 };
 
-/// Writes it into a run's folder; takes the place of an older one. Errors: io_failed.
+/// Writes it into a run's folder, at once; takes the place of an older one. Errors: io_failed.
 Status write_control(const std::filesystem::path& run, const ControlFile& control);
 
 /// `own` is of no use any more. That of another head, which took the run over since, stays.

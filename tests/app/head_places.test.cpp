@@ -1,9 +1,12 @@
 #include "app/head_places.hpp"
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <cstddef>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -78,6 +81,29 @@ TEST_CASE("a head takes away its own way in, and leaves that of another one", "[
   REQUIRE(write_control(folder.path(), own).ok());
   remove_control(folder.path(), own);
   CHECK_FALSE(read_control(folder.path()).ok());
+}
+
+TEST_CASE("the way in is whole whenever it is there", "[app]") {
+  const JobFolder folder;
+  const ControlFile own{"here", "127.0.0.1:1", "here:1", door::JobKey::random(), 7};
+  std::atomic<bool> is_written = false;
+  std::jthread writer([&] {
+    for (int i = 0; i < 2000; ++i)
+      if (!write_control(folder.path(), own).ok()) break;
+    is_written = true;
+  });
+  std::size_t seen = 0;
+  while (!is_written) {
+    const auto control = read_control(folder.path());
+    if (!control.ok() && control.error().code != Errc::not_found) FAIL(control.error().message);
+    seen += control.ok() ? 1 : 0;
+  }
+  CHECK(seen > 0);
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    if (const auto name = entry.path().filename().string(); name.starts_with("control"))
+      left.push_back(name);
+  CHECK(left == std::vector<std::string>{"control"});
 }
 
 TEST_CASE("the job file is read anew each time a head is looked for", "[app]") {
