@@ -5,6 +5,7 @@
 
 set(TROUPE_PLUGIN_HEADERS
   actors/link/observing.hpp
+  actors/observing/own_listener.hpp
   app/observing_hub.hpp
   app/program.hpp
   app/watch.hpp

@@ -8,6 +8,8 @@
 // listener weighs something (`weight_of`), and no more than `kUntakenMax` of it is under way per
 // node: a listener says what it took, and what has no room meanwhile is dropped by the node that
 // computed it. `troupe::watch` (app/watch.hpp) is a listener for who writes none of his own.
+// `register_listener` (actors/observing/own_listener.hpp) puts a listener and a hub into each node
+// process.
 
 #pragma once
 
@@ -160,7 +162,7 @@ using ListenerActor = caf::typed_actor<
     caf::reacts_to<SeenPiece>, caf::reacts_to<SeenStep>,
     // The hub lives; every second.
     caf::reacts_to<lives_atom>,
-    // The job has ended with this exit code; why, empty where all went well.
+    // The job has ended with this exit code (-1: not known); why, empty where all went well.
     caf::reacts_to<over_atom, std::int32_t, std::string>,
     // It is shown nothing any more, for this reason: it took nothing for too long.
     caf::reacts_to<gone_atom, std::string>>;

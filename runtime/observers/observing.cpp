@@ -167,12 +167,13 @@ void Observing::serve(const std::shared_ptr<Seat>& seat) {
     seat->parts -= is_part ? 1 : 0;
   }
   seat->is_out = !trouble.empty();
+  seat->trouble = trouble;  // Told also where the observer cannot be let go of.
   seat->waiting.clear();
   lock.unlock();
   if (trouble.empty()) trouble = thrown_by([&] { seat->observer->end(); });
   const std::string last = thrown_by([&] { seat->observer.reset(); });
   lock.lock();
-  seat->trouble = trouble.empty() ? last : trouble;
+  if (!seat->is_out) seat->trouble = trouble.empty() ? last : trouble;
   seat->has_ended = true;
   seat->changed.notify_all();
 }

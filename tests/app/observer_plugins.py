@@ -69,6 +69,55 @@ Status register_all() {
 
 TROUPE_PLUGIN(register_all)
 """
+# An actor that adds up the values of each step, and throws where it has no options.
+ACTORS = r"""
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+#include "actors/observing/own_listener.hpp"
+#include "runtime/plugins/entry_point.hpp"
+using namespace troupe;
+using namespace troupe::actors;
+
+ListenerActor::behavior_type adds(ListenerActor::pointer self, const ObservingHubActor& hub, const ListenRequest& request, const observers::Place& place) {
+  self->request(hub, std::chrono::seconds(10), listen_atom::value, request).then([](const ListenWelcome&) {});
+  const auto lines = std::make_shared<std::ofstream>(place.folder / (place.options + std::to_string(place.node)), std::ios::app);
+  lines->precision(17);
+  const auto sum = std::make_shared<double>(0);
+  const bool throws = place.options.empty();
+  return {
+      [](here_atom, std::int32_t, std::int64_t) {},
+      [](gone_atom, std::int32_t) {},
+      [=](const SeenPiece& piece) {
+        if (throws) throw std::runtime_error("of its own accord");
+        for (std::size_t at = 0; at < piece.bytes.size(); at += sizeof(double)) {
+          double value;
+          std::memcpy(&value, piece.bytes.data() + at, sizeof value);
+          *sum += value;
+        }
+        self->send(hub, took_atom::value, piece.node, weight_of(piece));
+      },
+      [=](const SeenStep& step) {
+        *lines << "{\"step\":" << step.step << ",\"sum\":" << std::exchange(*sum, 0) << "}\n" << std::flush;
+        self->send(hub, took_atom::value, step.node, weight_of(step));
+      },
+      [](lives_atom) {},
+      [self](over_atom, std::int32_t, const std::string&) { self->quit(); },
+      [](gone_atom, const std::string&) {},
+  };
+}
+
+Status register_all() {
+  for (const char* name : {"adds", "bursts"})
+    if (auto added = register_listener({name, adds}); !added.ok()) return added;
+  return Done{};
+}
+
+TROUPE_PLUGIN(register_all)
+"""
 ALL = "rows=true,gradients=true,losses=true"
 
 
@@ -160,6 +209,22 @@ def an_observer_changes_no_bit(bench):
     bench.same_bits("seen")
 
 
+def an_actor_in_each_node_sees_what_an_observer_sees_and_changes_no_bit(bench):
+    """One in each node process, with its typed messages; beside it one that throws, which is told of with its words."""
+    library = bench.built_beside(ACTORS, "acting")
+    said = ran([*bench.job("actors", "train.steps=4"), f'plugins.libraries=["{bench.own}","{library}"]',
+                'observe.observers=[{name="sums",options="node-",queue=1000},{name="adds",options="node-",queue=1000},{name="bursts"}]'])
+    seen_in = bench.folder / "actors" / "observers"
+    seen, _, _ = of_samples(seen_in / "sums")
+    heard = [line for file in (seen_in / "adds").iterdir() for line in read_lines(file)]
+    for step in range(1, 5):
+        shown = math.fsum(sum_ for (at, _, kind, _), (sum_, _) in seen.items() if (at, kind) == (step, 0))
+        told = math.fsum(line["sum"] for line in heard if line["step"] == step)
+        expect(shown != 0 and math.isclose(shown, told, rel_tol=1e-8, abs_tol=1e-8), f"step {step}: {shown}, {told}")
+    expect("warning: observer 'bursts' on node 0 sees nothing any more: it throws: of its own accord" in said, said[-1500:])
+    bench.same_bits("actors")
+
+
 def a_faulty_observer_ends_alone(bench):
     for observer, fault in (("throws", "it throws: of its own accord"), ("is-none", "its `make` gives none"), ("cannot", "it throws: no place")):
         said = ran(bench.seen_by(observer, observer))
@@ -216,7 +281,7 @@ def a_new_observer_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_trains_over_two_stages_like_its_reference,
          the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_it_sees_is_what_is_computed_in_any_layout,
-         an_observer_changes_no_bit, a_faulty_observer_ends_alone, one_that_hangs_misses_parts_and_holds_nothing_up,
+         an_observer_changes_no_bit, an_actor_in_each_node_sees_what_an_observer_sees_and_changes_no_bit, a_faulty_observer_ends_alone, one_that_hangs_misses_parts_and_holds_nothing_up,
          one_that_crashes_takes_its_node_along, a_job_is_told_of_its_mistakes, a_node_without_the_plugin_trains_and_says_so,
          a_new_observer_passes_its_own_test_under_its_own_name]
 

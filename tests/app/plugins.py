@@ -148,13 +148,13 @@ class Bench:
         ran([self.cmake, "--build", build])
         return build
 
-    def built_beside(self, text):
+    def built_beside(self, text, called="own"):
         """The library of another plug-in with this source, built as the example is."""
-        source, name = self.folder / "own", self.library_name.removesuffix(".so")
+        source, name = self.folder / called, self.library_name.removesuffix(".so")
         source.mkdir()
-        (source / "own.cpp").write_text(text)
-        (source / "CMakeLists.txt").write_text((self.example / "CMakeLists.txt").read_text().replace(name, "own"))
-        return self.built(source) / "own.so"
+        (source / f"{called}.cpp").write_text(text)
+        (source / "CMakeLists.txt").write_text((self.example / "CMakeLists.txt").read_text().replace(name, called))
+        return self.built(source) / f"{called}.so"
 
     def own_family(self):
         """The library of `OWN`, built once."""

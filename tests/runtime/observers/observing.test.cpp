@@ -168,6 +168,33 @@ TEST_CASE("what an observer throws ends it alone, and is told once") {
   CHECK(fixture.own.all().empty());
 }
 
+/// Throws, and cannot be destroyed as long as the gate is closed.
+class Clinging final : public Observer {
+ public:
+  void see(const Observed&) override { throw std::runtime_error("enough"); }
+  ~Clinging() override { stage->opened.wait(); }
+};
+
+TEST_CASE("what an observer has thrown is told also where it cannot be let go of") {
+  Fixture fixture;
+  REQUIRE(register_observer({"clinging", [](const Place&) { return std::make_unique<Clinging>(); }})
+              .ok());
+  Watch clinging;
+  clinging.name = "clinging";
+  Observing observing({clinging}, "job", 0, fixture.run);
+  observing.show(fixture.part("llm", 1));
+  std::vector<std::string> troubles;
+  CHECK(soon([&] {
+    troubles = observing.take_tally().troubles;
+    return !troubles.empty();
+  }));
+  CHECK(troubles == std::vector<std::string>{"observer 'clinging' on node 0 sees nothing any "
+                                             "more: it throws: enough"});
+  fixture.own.gate.set_value();
+  observing.end(5s);
+  CHECK(observing.take_tally().troubles.empty());  // Once.
+}
+
 TEST_CASE("one that hangs is left behind") {
   static Fixture fixture;  // Its thread outlives this case.
   fixture.own.holds = true;
