@@ -165,6 +165,19 @@ TEST_CASE("the actor that looks from outside is shown the same in a node's proce
   CHECK(tally.troubles.empty());
 }
 
+TEST_CASE("an actor sees all kinds that its table of the job file has", "[actors]") {
+  Fixture fixture;
+  observers::Watch all = rows_for("noting");
+  all.gradients = all.losses = true;
+  Observing observing({all}, "job", 0, fixture.run);
+  for (const Kind kind : {Kind::rows, Kind::gradients, Kind::losses})
+    observing.show(part(1, 2, kind));
+  observing.end(5s);
+  std::vector<std::uint8_t> kinds;
+  for (const SeenPiece& piece : fixture.own.heard.pieces) kinds.push_back(piece.kind);
+  CHECK(kinds == std::vector<std::uint8_t>{0, 1, 2});
+}
+
 TEST_CASE("what an actor is too slow for is dropped before it and counted, and nobody waits",
           "[actors]") {
   Fixture fixture;
