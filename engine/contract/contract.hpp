@@ -63,6 +63,8 @@ struct ContractOptions {
 /// - parts: where two samples have media, a microbatch of encoders in two parts, both in flight,
 /// one
 ///   for a later microbatch of the llm: of each sample what it gives alone, up to 1e-9;
+/// - slice: of a batch that two pipelines train, on what its node gets of the plan, with numbers of
+///   its own (`PlanSlices`), to the bit what it gives on the whole plan;
 /// - abandon: a round after one that was given up, before its backwards or in the middle of them,
 ///   gives what the first gave;
 /// - offload: what parts keep in host memory between forward and backward changes no bit, comes

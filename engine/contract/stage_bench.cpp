@@ -117,7 +117,7 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
   if (!setup.ok()) return std::move(setup).error();
   if (auto known = check_stage_families(); !known.ok()) return known.error();
   std::unique_ptr<StageBench> bench(new StageBench(std::move(setup).value()));
-  if (auto cut = bench->cut(stages_of(bench->setup_.model, options.is_by_layer)); !cut.ok())
+  if (auto cut = bench->cut({stages_of(bench->setup_.model, options.is_by_layer)}); !cut.ok())
     return cut.error();
   if (!options.has_own_data) bench->samples_ = made_samples(bench->setup_.data, options.samples);
   if (options.has_own_data)
@@ -130,16 +130,18 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
 Result<std::unique_ptr<StageBench>> StageBench::halved() const {
   std::unique_ptr<StageBench> bench(new StageBench(setup_));
   bench->samples_ = samples_;
-  if (auto cut = bench->cut(halves_of(setup_.model)); !cut.ok()) return cut.error();
+  if (auto cut = bench->cut({halves_of(setup_.model)}); !cut.ok()) return cut.error();
   if (auto planned = bench->plan_batch(); !planned.ok()) return planned.error();
   return bench;
 }
 
-Status StageBench::cut(std::vector<HandStage> stages) {
+Status StageBench::cut(std::vector<std::vector<HandStage>> pipelines) {
   auto& layout = setup_.job.parallel.layout;
-  layout.pipelines = {std::move(stages)};
+  layout.pipelines = std::move(pipelines);
   auto& cluster = setup_.job.cluster;
-  cluster.nodes = static_cast<std::int32_t>(layout.pipelines.front().size());
+  cluster.nodes = 0;
+  for (const auto& stages : layout.pipelines)
+    cluster.nodes += static_cast<std::int32_t>(stages.size());
   cluster.local_nodes = cluster.nodes;
   auto plan = scheduler::place_by_hand(setup_.model, layout, {cluster.nodes, 1});
   if (!plan.ok()) return std::move(plan).error();

@@ -45,9 +45,15 @@ class StageBench {
   /// is a stage of its own then. Errors: as `create`, but none of data.
   Result<std::unique_ptr<StageBench>> halved() const;
 
+  /// The same stages, by the same ids, as the first of two pipelines, and each sample twice. Those
+  /// of even numbers, the step's first among them, are the other pipeline's, which has nodes of its
+  /// own. Numbers of samples are their positions. Errors: as `place_by_hand` and `plan_iteration`.
+  Result<std::unique_ptr<StageBench>> doubled() const;
+
   const ParallelPlan& plan() const { return plan_; }
   const JobSetup& setup() const { return setup_; }
   const IterationPlan& iteration() const { return planned_.iteration; }
+  const SampleStore& store() const { return store_; }  ///< Its samples, by position.
   /// The same samples in a cut; null: there is none (`microbatches_in`).
   const IterationPlan* iteration(Cut cut) const;
 
@@ -91,7 +97,7 @@ class StageBench {
 
  private:
   explicit StageBench(JobSetup setup) : setup_(std::move(setup)) {}
-  Status cut(std::vector<HandStage> stages);
+  Status cut(std::vector<std::vector<HandStage>> pipelines);
   Status take_samples(std::int64_t count);
   Status plan_batch();
   Status plan_cuts();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/contract/slices.hpp"
 #include "engine/contract/slopes.hpp"
 #include "engine/contract/views.hpp"
 #include "engine/state/memory_count.hpp"
@@ -68,6 +69,7 @@ class Check {
     built_in(*first);
     packing(*first);
     parts();
+    slice();
     abandon(*first);
     offload(*first);
     shown(*first);
@@ -108,13 +110,15 @@ class Check {
   }
 
   std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how) {
-    return round(stage, how, inputs_);
+    return taken(bench_.round(stage, id_, how, inputs_));
   }
-  std::optional<StageOutcome> round(StageProgram& stage, const RoundOptions& how,
-                                    const StageRows& inputs) {
-    auto outcome = bench_.round(stage, id_, how, inputs);
-    if (outcome.ok()) return std::move(outcome).value();
-    breach(outcome.error().message, "forward and backward of the layers");
+  std::optional<StageOutcome> round_in(Cut cut) {
+    return taken(bench_.round(*stage_, id_, {}, bench_.draw_inputs(id_, cut), cut));
+  }
+  template <class Made>
+  std::optional<Made> taken(Result<Made> made) {
+    if (made.ok()) return std::move(made).value();
+    breach(made.error().message, "forward and backward of the layers");
     return std::nullopt;
   }
 
@@ -166,13 +170,6 @@ class Check {
     kept();
   }
 
-  std::optional<StageOutcome> round_in(Cut cut) {
-    auto outcome = bench_.round(*stage_, id_, {}, bench_.draw_inputs(id_, cut), cut);
-    if (outcome.ok()) return std::move(outcome).value();
-    breach(outcome.error().message, "forward and backward of the layers");
-    return std::nullopt;
-  }
-
   /// `outcome`: of this cut.
   void same_by_sample(const StageOutcome& alone, const StageOutcome& outcome, Cut cut,
                       const std::string& what, const std::string& fix) {
@@ -204,6 +201,15 @@ class Check {
           "a microbatch in two parts, of which one waits for another one of the llm: what "
           "samples give",
           "what is kept by microbatch: a part is a microbatch and a part of it (PartKey)");
+    kept();
+  }
+
+  void slice() {
+    begin("slice");
+    if (const auto rounds =
+            taken(call_guarded(Errc::internal, [&] { return sliced_rounds(bench_, id_); })))
+      same(rounds->whole, rounds->slice, "what its node's slice of a plan gives, beside all of it,",
+           "what goes by a sample's number, by a message's place, or by all samples of the batch");
     kept();
   }
 

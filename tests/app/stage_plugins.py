@@ -88,6 +88,8 @@ struct Faulty final : StageFilter {
       : StageFilter(std::move(inner)), fault(std::move(fault)), plan(request.plan), id(request.id) {}
   Status begin(const IterationPlan& iteration, const data::DecodedSamples& samples) override {
     parts.clear();
+    others = false;
+    for (std::size_t s = 0; s < iteration.samples.size(); ++s) others |= iteration.samples[s].position != static_cast<std::int64_t>(s);
     return StageFilter::begin(iteration, samples);
   }
   Status forward(PartKey part) override {
@@ -118,6 +120,7 @@ struct Faulty final : StageFilter {
   Result<at::Tensor> rows_for(MessageId message) override {
     auto rows = StageFilter::rows_for(message);
     if (fault == "doubles" && rows.ok()) return rows.value().mul(2);
+    if (fault == "by-number" && others && rows.ok()) return rows.value().mul(1.001);
     if (fault == "short-rows" && rows.ok()) return rows.value().narrow(0, 1, rows.value().size(0) - 1);
     return rows;
   }
@@ -144,6 +147,7 @@ struct Faulty final : StageFilter {
   const StageId id;
   std::vector<at::Tensor> kept;
   std::map<MicrobatchId, int> parts;
+  bool others = false;  // Numbers of samples are not their positions.
   int forwards = 0;
 };
 
@@ -206,7 +210,7 @@ TROUPE_PLUGIN(register_all)
 """
 
 
-PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "built-in", "packing", "parts", "abandon", "offload", "shown", "memory", "frozen", "moved", "cut"]
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "built-in", "packing", "parts", "slice", "abandon", "offload", "shown", "memory", "frozen", "moved", "cut"]
 
 
 class StageBench(Bench):
@@ -434,7 +438,8 @@ def a_check_names_the_promise_that_is_broken(bench):
             ("wrong-gradient", "vision", "gradients", "of vision."), ("random", "llm", "same bits", "differs by"),
             ("forgets", "vision", "same bits", "a second round differs"), ("by-order", "llm", "order of parts", "differs by"),
             ("no-weights", "llm", "split backward", "differs by"), ("short-rows", "vision", "rows", "instead of"),
-            ("doubles", "vision", "built-in", "what stage kind 'faulty' gives"), ("by-microbatch", "vision", "parts", "differs by"), ("holds-on", "llm", "abandon", "bytes count as held"),
+            ("doubles", "vision", "built-in", "what stage kind 'faulty' gives"), ("by-microbatch", "vision", "parts", "differs by"),
+            ("by-number", "vision", "slice", "what its node's slice of a plan gives, beside all of it, differs by"), ("holds-on", "llm", "abandon", "bytes count as held"),
             ("no-fetch", "vision", "offload", "bytes come back of"), ("no-offload", "vision", "offload", "`activations` goes from"),
             ("throws-losses", "llm", "rows", "losses: throws: too tired"), ("throws-abandon", "llm", "abandon", "abandon: throws: too tired"),
             ("throws-backward", "llm", "rows", "backward of microbatch 1: throws: too tired")):

@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include "engine/contract/made_samples.hpp"
+#include "engine/contract/slices.hpp"
+#include "engine/execution/plan_slices.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "tests/engine/audio_job.hpp"
 #include "tests/engine/faulty_family.hpp"
@@ -80,7 +82,7 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
   for (const StageVerdict& verdict : verdicts)
-    for (const auto* promise : {"moved", "packing", "parts", "shown"})
+    for (const auto* promise : {"moved", "packing", "parts", "shown", "slice"})
       CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
@@ -279,9 +281,38 @@ TEST_CASE("a batch is cut for a part that waits for a later microbatch of the ll
   CHECK(two.value()->iteration(Cut::alone) != nullptr);
 }
 
+TEST_CASE("a stage's node numbers its samples anew in a larger batch", "[engine]") {
+  const auto made = StageBench::create(tiny_job(), {});
+  REQUIRE(made.ok());
+  const StageBench& bench = *made.value();
+  const auto doubled = bench.doubled();
+  REQUIRE(doubled.ok());
+  const StageBench& both = *doubled.value();
+  const IterationPlan& whole = both.iteration();
+  CHECK(whole.trained_tokens == 2 * bench.iteration().trained_tokens);
+  const PlanSlices slices(whole, both.plan());
+  for (std::size_t s = 0; s < bench.plan().stages.size(); ++s) {
+    const StageId id{s};
+    CHECK((both.plan().at(id).runs == bench.plan().at(id).runs));
+    const IterationPlan slice = slices.of(both.plan().node_of(id));
+    // By hand: 1, 3, 5 and 7 of the whole batch.
+    REQUIRE(slice.samples.size() == 4);
+    for (std::size_t i = 0; i < 4; ++i) {
+      CHECK((slice.samples[i] == whole.samples[2 * i + 1]));
+      CHECK(slice.samples[i].id == bench.iteration().samples[i].id);
+    }
+    const auto rounds = sliced_rounds(bench, id);
+    REQUIRE(rounds.ok());
+    CHECK_FALSE(rounds.value().slice.groups.empty());
+    CHECK(same_bits(rounds.value().whole, rounds.value().slice));
+  }
+}
+
 TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("") == "");
   CHECK(broken_by_stage("by microbatch") == "parts");
+  for (const auto* fault : {"by number", "by place", "by count"})
+    CHECK(broken_by_stage(fault) == "slice");
   // Who looks sees what was not doubled.
   CHECK(broken_by_stage("doubles") == "built-in, shown");
   CHECK(broken_by_stage("owes") == "abandon");

@@ -66,6 +66,7 @@ class FaultyStage final : public StageFilter {
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     forwards_.clear();
     was_owed_ = std::exchange(owed_, 0) > 0;
+    iteration_ = &plan;
     return StageFilter::begin(plan, samples);
   }
   Status forward(PartKey part) override {
@@ -85,6 +86,7 @@ class FaultyStage final : public StageFilter {
     auto rows = StageFilter::rows_for(message);
     if (!rows.ok()) return rows;
     if (fault_ == "doubles") return rows.value().mul(2);
+    if (mistakes_slices(message)) return rows.value().mul(1.001);
     if (fault_ == "owes" && was_owed_) return rows.value().mul(1.001);
     if (fault_ == "by microbatch" && forwards_[last_] > 1) return rows.value().mul(1.001);
     return rows;
@@ -101,6 +103,21 @@ class FaultyStage final : public StageFilter {
     if (fault_ == "throws in " + call) throw std::runtime_error("too tired");
   }
 
+  /// Whether what it does, which is right on a whole plan, finds something else in a slice.
+  bool mistakes_slices(MessageId message) const {
+    const auto& samples = iteration_->samples;
+    if (fault_ == "by number")  // A sample's number is its position.
+      for (std::size_t s = 0; s < samples.size(); ++s)
+        if (std::cmp_not_equal(samples[s].position, s)) return true;
+    if (fault_ == "by place")  // A message's id is its place.
+      return message.index() >= iteration_->messages.size() ||
+             iteration_->id_of(message.index()) != message;
+    if (fault_ != "by count") return false;  // All samples of the batch are there.
+    TokenCount trained = 0;
+    for (const SampleShape& sample : samples) trained += sample.trained_tokens;
+    return trained != iteration_->trained_tokens;
+  }
+
   /// Who looks sees other values.
   struct Others final : Viewer {
     explicit Others(Viewer& viewer) : to(viewer) {}
@@ -115,6 +132,7 @@ class FaultyStage final : public StageFilter {
 
   const std::string fault_;
   std::unique_ptr<Others> others_;
+  const IterationPlan* iteration_ = nullptr;
   MicrobatchId last_;
   std::map<MicrobatchId, int> forwards_;  ///< Of this iteration.
   int owed_ = 0;                          ///< Parts whose weight gradients are to come.
