@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/execution/layer_faults.hpp"
+#include "engine/reference/layer_calls.hpp"
 #include "kernels/deferred_gradients.hpp"
+#include "runtime/plugins/user_calls.hpp"
 
 namespace troupe::engine {
 
@@ -45,6 +48,15 @@ std::int64_t add_rows(const PlanReplica::Crossings& crossings, ModuleId encoder,
   return found;
 }
 
+/// The samples of a part; of pieces that stand beside each other theirs once.
+std::vector<std::string> ids_of(const IterationPlan& iteration, const Part& part) {
+  std::vector<std::string> ids;
+  for (const std::int32_t unit : part.samples)
+    if (const std::string& id = iteration.sample(unit).id; ids.empty() || ids.back() != id)
+      ids.push_back(id);
+  return ids;
+}
+
 }  // namespace
 
 std::size_t PlanReplica::models_needed(const ParallelPlan& plan, PipelineId pipeline) {
@@ -66,16 +78,28 @@ PlanReplica::PlanReplica(const ParallelPlan& plan, PipelineId pipeline,
 }
 
 template <class Work>
-Status PlanReplica::for_each_part(const IterationPlan& iteration, bool llm, Work work) const {
+Status PlanReplica::for_each_part(const IterationPlan& iteration, bool llm, Work work) {
   for (const ReplicaId replica : plan_.at(pipeline_).replicas) {
     if (plan_.is_llm(replica) != llm) continue;
     const MicrobatchList& list = iteration.microbatches[replica.index()];
     for (std::size_t m = 0; m < list.size(); ++m)
-      for (std::size_t p = 0; p < list[m].parts.size(); ++p)
-        if (Status done = work(replica, PartKey{MicrobatchId{m}, PartId{p}}); !done.ok())
-          return done;
+      for (std::size_t p = 0; p < list[m].parts.size(); ++p) {
+        work_ = work_words(ids_of(iteration, list[m].parts[p]), iteration.step);
+        try {
+          if (Status done = work(replica, PartKey{MicrobatchId{m}, PartId{p}}); !done.ok())
+            return done;
+        } catch (...) {
+          return layer_fault(work_);
+        }
+      }
   }
   return Done{};
+}
+
+at::Tensor PlanReplica::run(ReplicaId replica, ModuleId module, at::Tensor rows,
+                            const models::PackedBatch& batch) {
+  return run_layers(plan_.model.at(module), model_of(replica).layers(module), std::move(rows),
+                    batch, work_);
 }
 
 void PlanReplica::begin(const std::vector<Action>& backward) {
@@ -155,6 +179,7 @@ void PlanReplica::take(ReplicaId replica, Turn made) {
 void PlanReplica::run_backward(ReplicaId replica, PartKey part,
                                const std::vector<at::Tensor>& roots,
                                const std::vector<at::Tensor>& gradients) {
+  const plugins::CallingUser calling(backward_words(work_));
   if (!splits_weight_) {
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
     return take(replica, {part, false});
@@ -208,7 +233,7 @@ Status PlanReplica::encode_part(const IterationPlan& iteration, ReplicaId replic
     for (ModuleId module = encoder; plan_.model.at(module).kind != ModuleKind::llm;
          module = plan_.model.at(module).next.front()) {
       batch.losses = auxiliary[module] = std::make_shared<models::AuxiliaryLosses>();
-      for (auto& layer : model_of(replica).layers(module)) rows = layer->forward(rows, batch);
+      rows = run(replica, module, std::move(rows), batch);
       record_auxiliary(iteration, module, key, *batch.losses);
     }
     Crossing crossing{
@@ -244,10 +269,8 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
   }
   if (auto taught = attach_taught(crossings, part, text.value(), batch); !taught.ok())
     return taught;
-  at::Tensor rows;
   batch.losses = std::make_shared<models::AuxiliaryLosses>();
-  for (auto& layer : model_of(replica).layers(plan_.model.llm()))
-    rows = layer->forward(rows, batch);
+  const at::Tensor rows = run(replica, plan_.model.llm(), {}, batch);
   record_auxiliary(iteration, plan_.model.llm(), key, *batch.losses);
   record(iteration, replica, key, part, rows);
   std::vector<at::Tensor> roots, gradients;

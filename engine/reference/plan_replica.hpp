@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,7 @@ class PlanReplica {
   /// Errors:
   /// - internal: no rows for a sample; in the end a gradient was planned and not made, or made and
   ///   not planned.
-  /// - as `pack_media` and `pack_text`. Throws c10::Error where LibTorch does.
+  /// - as `pack_media` and `pack_text`, and as `layer_fault`, of which samples and step.
   Status encode(const IterationPlan& iteration, const SampleStore& store, Crossings& crossings);
   Status train_llm(const IterationPlan& iteration, const SampleStore& store, Crossings& crossings);
   Status finish(const IterationPlan& iteration, const Crossings& crossings);
@@ -96,7 +97,10 @@ class PlanReplica {
   void add_state(GroupId group, const ParameterUse& holder);
   /// Calls `work` with every part of the replicas of encoders, or of the llm, in order.
   template <class Work>
-  Status for_each_part(const IterationPlan& iteration, bool llm, Work work) const;
+  Status for_each_part(const IterationPlan& iteration, bool llm, Work work);
+  /// All layers of a module on the part at hand.
+  at::Tensor run(ReplicaId replica, ModuleId module, at::Tensor rows,
+                 const models::PackedBatch& batch);
   void take(ReplicaId replica, Turn made);
   void run_backward(ReplicaId replica, PartKey part, const std::vector<at::Tensor>& roots,
                     const std::vector<at::Tensor>& gradients);
@@ -121,6 +125,7 @@ class PlanReplica {
   std::map<ReplicaId, std::size_t> ordinals_;  ///< Which of the models each replica works on.
   std::map<std::pair<GroupId, ParameterUse>, State> states_;
   bool splits_weight_ = false;
+  std::string work_;  ///< The part at hand, in words.
   std::vector<PartLoss> losses_;
   std::vector<PartAuxiliary> auxiliary_;
 };

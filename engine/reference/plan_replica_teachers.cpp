@@ -20,8 +20,7 @@ Status PlanReplica::teach_part(const IterationPlan& iteration, ReplicaId replica
   if (!text.ok()) return std::move(text).error();
   batch.input = text_alone(text.value());
   batch.losses = std::make_shared<models::AuxiliaryLosses>();
-  at::Tensor rows;
-  for (auto& layer : model_of(replica).layers(teacher)) rows = layer->forward(rows, batch);
+  const at::Tensor rows = run(replica, teacher, {}, batch);
   record_auxiliary(iteration, teacher, key, *batch.losses);
   crossings.push_back({replica, key, teacher, rows, rows,
                        row_spans(plan_.model, teacher, RowKind::output, iteration.samples, part)});

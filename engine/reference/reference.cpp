@@ -12,6 +12,7 @@
 #include "engine/execution/layer_faults.hpp"
 #include "engine/execution/own_step.hpp"
 #include "engine/execution/teacher_packing.hpp"
+#include "engine/reference/layer_calls.hpp"
 #include "engine/reference/whole_model.hpp"
 #include "runtime/plugins/user_calls.hpp"
 #include "runtime/state/gradient_norm.hpp"
@@ -55,6 +56,7 @@ class Oracle {
     auxiliary_.clear();
     PartLoss loss;
     for (const auto& sample : batch.samples) {
+      work_ = work_words({sample.id}, number);
       auto value = train(sample, result.trained_tokens);
       if (!value.ok()) return std::move(value).error();
       loss.sum += value.value();
@@ -119,7 +121,8 @@ class Oracle {
   /// All layers of a module, and what they add to the loss.
   at::Tensor run(ModuleId module, at::Tensor rows, models::PackedBatch& batch) {
     batch.losses = std::make_shared<models::AuxiliaryLosses>();
-    for (auto& layer : model_.layers(module)) rows = layer->forward(rows, batch);
+    rows =
+        run_layers(setup_.model.at(module), model_.layers(module), std::move(rows), batch, work_);
     for (const models::AuxiliaryLoss& loss : *batch.losses)
       auxiliary_.push_back(
           {setup_.model.at(module).name + "." + loss.name,
@@ -172,7 +175,6 @@ class Oracle {
   /// Summed token loss of one sample; adds its gradients, already divided by the batch's tokens.
   Result<double> train(const data::DecodedSample& sample, TokenCount trained_tokens) {
     try {
-      const plugins::CallingUser calling("a layer on sample '" + sample.id + "'");
       return train_unguarded(sample, trained_tokens);
     } catch (...) {
       return layer_fault(sample.id);
@@ -225,6 +227,7 @@ class Oracle {
                                          rows.options().requires_grad(false)));
     }
     if (!roots_.empty()) {
+      const plugins::CallingUser calling(backward_words(work_));
       torch::autograd::backward(roots_, root_gradients_);
       collect();
     }
@@ -282,6 +285,7 @@ class Oracle {
   std::map<std::string, at::Tensor> first_gradients_;
   std::map<ModuleId, std::int64_t> segments_;       ///< Of the batch.
   std::vector<PartAuxiliary> auxiliary_;            ///< Of the batch so far.
+  std::string work_;                                ///< The sample at hand, in words.
   std::vector<at::Tensor> roots_, root_gradients_;  ///< Of the sample, where its backward begins.
 };
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
@@ -63,11 +64,14 @@ static troupe::Status register_all() { throw std::runtime_error("of its own acco
 TROUPE_PLUGIN(register_all)
 """
 
-# Projectors whose layers throw or never return, and one that is at a loss when it has read some of its configurations; the example with pixels by another scale, and
-# with the middle of each picture, whose last two pixels are of no patch.
+# Projectors whose layers throw or never return, some once a file says it, and one that is at a loss when it has read some of its configurations; the example with
+# pixels by another scale, and with the middle of each picture, whose last two pixels are of no patch.
 OWN = r"""
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
@@ -84,6 +88,21 @@ struct Asleep : ParameterLayer {
   at::Tensor forward(const at::Tensor&, const PackedBatch&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
 };
 
+struct Drowsy : Layer {
+  explicit Drowsy(std::unique_ptr<Layer> of) : inner(std::move(of)) {}
+  at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
+    std::string mood;
+    if (const char* file = std::getenv("DROWSY")) std::ifstream(file) >> mood;
+    if (mood == "tired") throw std::runtime_error("too tired");
+    if (mood == "asleep") for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+    at::Tensor made = inner->forward(rows, batch);
+    if (mood == "nods") made.register_hook([](const at::Tensor&) { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); });
+    return made;
+  }
+  std::vector<Parameter>& parameters() override { return inner->parameters(); }
+  const std::unique_ptr<Layer> inner;
+};
+
 template <class Own>
 Status add_projector(const char* name) {
   Family family = *find_family("mlp");
@@ -95,6 +114,12 @@ Status add_projector(const char* name) {
 Status register_all() {
   if (auto added = add_projector<Tired>("tired"); !added.ok()) return added;
   if (auto added = add_projector<Asleep>("asleep"); !added.ok()) return added;
+  Family drowsy = *find_family("mlp");
+  drowsy.name = "drowsy";
+  drowsy.make = [of = drowsy.make](const ModuleConfig& module, int layer, std::vector<Parameter> list) {
+    return std::make_unique<Drowsy>(of(module, layer, std::move(list)));
+  };
+  if (auto added = register_family(std::move(drowsy)); !added.ok()) return added;
   if (const Family* eyes = find_family("resampler")) {  // Its library was loaded before.
     Family dim = *eyes;
     dim.name = "dim";
@@ -433,9 +458,25 @@ def a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours(bench):
 def a_layer_that_never_returns_where_no_stage_runs_it_is_named(bench):
     asleep = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', 'modules.vision_projector.family="asleep"', "train.stall_timeout_s=3"]
     said = {"a layer of kind 'vision_projector.": bench.said("profile", *bench.words(), *asleep, f"job.run_dir={bench.folder / 'asleep'}", code=1),
-            "a layer on sample 'demo": bench.said(*bench.job("asleep", *asleep, "--reference")[1:], code=1)}
+            "' of module 'vision_projector' on sample 'demo": bench.said(*bench.job("asleep", *asleep, "--reference")[1:], code=1)}
     for what, words in said.items():
         expect(what in words and "has not returned for 3 s" in words and "look for a loop" in words, f"{what}: {words}")
+
+
+def a_layer_that_fails_in_either_reference_is_named(bench):
+    """With module, samples and step, also where the plan's microbatches are trained: it was awake when it was measured for that plan."""
+    profile, mood = bench.folder / "drowsy.json", bench.folder / "mood"
+    words = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', 'modules.vision_projector.family="drowsy"', "train.stall_timeout_s=3"]
+    ran([bench.binary, "profile", *bench.words(), *words, f"job.run_dir={bench.folder / 'drowsy'}", "--budget", "2", "--out", profile])
+    with mock.patch.dict(os.environ, DROWSY=str(mood)):
+        for kind, more, on in (("plain", [], "sample 'demo[^']*' in step 1"), ("plan", ["--microbatches", "plan"], "samples? 'demo.* in step 1")):
+            for word, says in (("asleep", rf"layer 'vision_projector\.mlp' of module 'vision_projector' on {on} has not returned for 3 s"),
+                               ("nods", rf"the backward of a layer on {on} has not returned for 3 s"),
+                               ("tired", rf"{on if more else 'demo.*'}: throws: too tired")):
+                mood.write_text(word)
+                said = bench.said(*bench.job(f"{kind}-{word}", *words, f"scheduler.profile={profile}", "--reference", *more)[1:], code=1)
+                expect(re.search(says, said), f"{kind}, {word}: {said}")
+        mood.unlink()
 
 
 def pictures_are_normalised_as_their_family_says(bench):
@@ -499,6 +540,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
          a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours, a_layer_that_never_returns_where_no_stage_runs_it_is_named,
+         a_layer_that_fails_in_either_reference_is_named,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
