@@ -177,7 +177,7 @@ class Oracle {
     try {
       return train_unguarded(sample, trained_tokens);
     } catch (...) {
-      return layer_fault(sample.id);
+      return layer_fault(work_);
     }
   }
 
