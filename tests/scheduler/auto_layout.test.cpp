@@ -22,6 +22,7 @@ using testing::draw;
 using testing::FourLayers;
 using testing::model_of;
 using testing::narrow_llm;
+using testing::request_on;
 using testing::sample;
 using testing::text;
 using testing::text_llm;
@@ -208,12 +209,7 @@ TEST_CASE("plans are sound, whole and repeatable", "[scheduler][property]") {
   const auto model = model_of(vision_audio_llm(), {1, 2, 3, 1, 2});
   for (std::int32_t devices = 1; devices <= 7; ++devices)
     for (const std::int32_t tolerance : {0, 1}) {
-      AutoLayoutRequest request;
-      request.model = &model;
-      for (int i = 0; i < 6; ++i) request.samples.push_back(sample(i % 3, i % 2));
-      request.cluster = {devices, 1};
-      request.global_batch = 8;
-      request.microbatches = 2;
+      AutoLayoutRequest request = request_on(model, devices);
       request.fault_tolerance = std::min(tolerance, devices - 1);
       const auto made = auto_layout(request).value();
       CHECK((auto_layout(request).value().layout == made.layout));

@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 using testing::FourLayers;
-using testing::sample;
+using testing::request_on;
 using testing::vision_audio_llm;
 
 /// Two nodes, of which one may be lost. By hand, with 3 ms of a layer and sample (of the first one
@@ -53,12 +53,7 @@ TEST_CASE("layouts to begin with are whole and repeatable, and keep the promise"
           "[scheduler][property]") {
   const auto model = testing::model_of(vision_audio_llm(), {1, 2, 3, 1, 2});
   for (std::int32_t nodes = 2; nodes <= 7; ++nodes) {
-    AutoLayoutRequest request;
-    request.model = &model;
-    for (int i = 0; i < 6; ++i) request.samples.push_back(sample(i % 3, i % 2));
-    request.cluster = {nodes, 1};
-    request.global_batch = 8;
-    request.microbatches = 2;
+    AutoLayoutRequest request = request_on(model, nodes);
     request.fault_tolerance = 1;
     const auto made = first_layout(request).value();
     INFO(nodes << " nodes, " << made.reasons.back().choice);

@@ -25,7 +25,7 @@ using Catch::Matchers::ContainsSubstring;
 using testing::but;
 using testing::draw;
 using testing::model_of;
-using testing::sample;
+using testing::request_on;
 using testing::vision_audio_llm;
 
 using Kinds = std::vector<std::int32_t>;
@@ -55,17 +55,6 @@ bool are_apart(const ParallelPlan& plan, const Kinds& kinds) {
     for (const LayerRun& run : stage.runs) modules.push_back(run.module);
     return may_share(modules, kinds);
   });
-}
-
-/// Samples with pictures and speech, on nodes of one device.
-AutoLayoutRequest request_on(const CostModel& model, std::int32_t nodes) {
-  AutoLayoutRequest request;
-  request.model = &model;
-  for (int i = 0; i < 6; ++i) request.samples.push_back(sample(i % 3, i % 2));
-  request.cluster = {nodes, 1};
-  request.global_batch = 8;
-  request.microbatches = 2;
-  return request;
 }
 
 TEST_CASE("an entry is cut where two kinds meet", "[scheduler]") {

@@ -51,6 +51,18 @@ inline SampleShape text(TokenCount tokens) {
   return shape;
 }
 
+/// Samples of up to two pictures, every other one with speech too, on so many nodes of one device.
+/// `model` outlives the request; its graph is `vision_audio_llm`.
+inline AutoLayoutRequest request_on(const CostModel& model, std::int32_t nodes) {
+  AutoLayoutRequest request;
+  request.model = &model;
+  for (int i = 0; i < 6; ++i) request.samples.push_back(sample(i % 3, i % 2));
+  request.cluster = {nodes, 1};
+  request.global_batch = 8;
+  request.microbatches = 2;
+  return request;
+}
+
 /// Four layers one element wide: what crosses a boundary is 4 bytes per row.
 inline ModelGraph narrow_llm() {
   ModelGraph graph = text_llm(4);

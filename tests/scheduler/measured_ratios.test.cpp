@@ -1,5 +1,4 @@
 #include "scheduler/cost/measured_ratios.hpp"
-#include "models/llama/family.hpp"
 #include "scheduler/cost/device_catalog.hpp"
 #include "scheduler/cost/layer_work.hpp"
 #include "scheduler/cost/roofline.hpp"
@@ -12,25 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "tests/scheduler/llama_modules.hpp"
+
 namespace troupe::scheduler {
 namespace {
 
 using Catch::Approx;
 
-std::vector<LayerWork> works_of_llm() {
-  models::LlmConfig config;
-  config.hidden_size = 4096;
-  config.intermediate_size = 14336;
-  config.num_hidden_layers = 32;
-  config.num_attention_heads = 32;
-  config.num_key_value_heads = 8;
-  config.vocab_size = 128'256;
-  ModuleConfig module;
-  module.name = "llm";
-  module.family = "llama";
-  module.config = config;
-  return layer_works(module);
-}
+std::vector<LayerWork> works_of_llm() { return layer_works(testing::llm(4096, 14336, 32)); }
 
 DeviceSpec h100() { return find_device("H100-80G").value(); }
 

@@ -1,31 +1,18 @@
 #include "scheduler/cost/roofline.hpp"
-#include "models/llama/family.hpp"
 #include "scheduler/cost/cost_model.hpp"
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "tests/scheduler/llama_modules.hpp"
+
 namespace troupe::scheduler {
 namespace {
 
 using Catch::Approx;
 using Catch::Matchers::ContainsSubstring;
-
-ModuleConfig llm(std::int32_t hidden, std::int32_t feed_forward, std::int32_t layers) {
-  models::LlmConfig config;
-  config.hidden_size = hidden;
-  config.intermediate_size = feed_forward;
-  config.num_hidden_layers = layers;
-  config.num_attention_heads = 32;
-  config.num_key_value_heads = 8;
-  config.vocab_size = 128'256;
-  ModuleConfig module;
-  module.name = "llm";
-  module.family = "llama";
-  module.config = config;
-  return module;
-}
+using testing::llm;
 
 TEST_CASE("devices are found by full or unambiguous name", "[scheduler]") {
   CHECK(find_device("H100-80G").value().bf16_teraflops == Approx(989.4));
