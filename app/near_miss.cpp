@@ -39,6 +39,18 @@ std::string near_command(const CLI::App& parent, const std::string& path, const 
   return "did you mean `" + words + " " + near + "`?";
 }
 
+/// Where to find what a command is for that other programs have and Troupe has not; empty: it is
+/// none of these. Whatever is spelled nearly so does something else.
+std::string instead_of(const std::string& word) {
+  if (word == "export")
+    return "none is needed: model/model.safetensors of the run folder has the trained parameters, "
+           "by Hugging Face's names behind those of modules";
+  if (word == "generate")
+    return "Troupe trains alone: what generates text may load model/model.safetensors of the run "
+           "folder";
+  return {};
+}
+
 /// Without dashes: `json`, `n`. Hidden ones are left out.
 std::vector<std::string> flags_of(const CLI::App& command) {
   std::vector<std::string> names;
@@ -126,6 +138,8 @@ Error unknown_command(const CLI::App& parent, const std::string& path, const std
   // Who names a job alone wants to train it.
   if (is_root && word.ends_with(".toml"))
     return usage_error(what, "did you mean `troupe train " + word + "`?");
+  if (const auto instead = instead_of(word); is_root && !instead.empty())
+    return usage_error(what, instead);
   return usage_error(what, near_command(parent, path, word));
 }
 

@@ -24,7 +24,7 @@ Error explain_refusal(const CLI::App& root, const std::vector<std::string>& word
                       const std::string& what, bool is_value_wrong);
 
 /// The error for a word that is no command below `parent`, whose full name is `path` (`troupe
-/// data`).
+/// data`): the nearest one, or where what it is for is found.
 Error unknown_command(const CLI::App& parent, const std::string& path, const std::string& word);
 
 /// The command below `parent` that is called so; nullptr if there is none.

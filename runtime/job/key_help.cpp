@@ -111,6 +111,23 @@ constexpr auto kAliases = std::to_array<Alias>({
     {"type", "kind"},
 });
 
+/// Keys of such programs for what Troupe does not do, and what there is in their place. Whatever
+/// key is spelled nearly so is for something else.
+constexpr auto kNotThere = std::to_array<Alias>({
+    {"lora", "there are no low-rank adapters; modules.NAME.freeze keeps weights as they are"},
+    {"lora_rank", "there are no low-rank adapters; modules.NAME.freeze keeps weights as they are"},
+    {"eval_every", "nothing is evaluated while a job trains; metrics.jsonl has each step's loss"},
+    {"eval_steps", "nothing is evaluated while a job trains; metrics.jsonl has each step's loss"},
+    {"sharded", "each replica has all of its moments; scheduler.offload_encoders makes room"},
+    {"zero_stage", "each replica has all of its moments; scheduler.offload_encoders makes room"},
+});
+
+/// Of a key of `kNotThere`; empty: it is none.
+std::string_view instead_of(std::string_view key) {
+  const auto found = std::ranges::find(kNotThere, key, &Alias::first);
+  return found == kNotThere.end() ? std::string_view() : found->second;
+}
+
 std::string last_segment(const std::string& path) {
   const auto dot = path.find_last_of('.');
   return dot == std::string::npos ? path : path.substr(dot + 1);
@@ -154,6 +171,7 @@ NearKey nearest_key(const std::string& path) {
     if (key == wanted) return {named(key), true};
   for (const auto& key : keys)
     if (last_segment(key) == path) return {named(key), true};
+  if (!instead_of(last_segment(path)).empty()) return {};
   return {named(nearest_word(wanted, keys)), false};
 }
 
@@ -164,6 +182,8 @@ std::string help_for_unknown(const std::string& table, const std::string& key,
   const auto all = known_keys();
   for (const auto& path : all)
     if (last_segment(path) == key) return "did you mean " + in_place(path, table) + "?";
+  if (const auto instead = instead_of(key); !instead.empty())
+    return "remove it: " + in_place(std::string(instead), table);
   if (const auto near = nearest_word(key, here); !near.empty())
     return "did you mean " + (table.empty() ? "" : table + ".") + near + "?";
   std::vector<std::string> names;

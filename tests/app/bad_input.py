@@ -116,6 +116,8 @@ COMMAND_LINE = [
     Row("layout without a file", ["ctl", "runs/a", "layout"], 2, ["FILE is required", "`troupe ctl layout --help` shows"]),
     Row("near miss of a flag behind a run", ["ctl", "runs/a", "status", "--jsn"], 2, ["`troupe ctl status` has no flag '--jsn'", "did you mean --json?"]),
     Row("job instead of a command", ["job.toml"], 2, ["no command is called 'job.toml'", "did you mean `troupe train job.toml`?"]),
+    Row("export", ["export", "runs/a"], 2, ["no command is called 'export'", "fix: none is needed: model/model.safetensors"]),
+    Row("generate", ["generate", "runs/a"], 2, ["no command is called 'generate'", "fix: Troupe trains alone"]),
     Row("help of no command", ["help", "trian"], 2, ["no command is called 'trian'", "did you mean `troupe train`?"]),
     Row("help of no command below one", ["help", "data", "chek"], 2, ["did you mean `troupe data check`?"]),
     Row("help of no key", ["help", "keys", "train.stepps"], 2, ["'train.stepps' is no key or section of a job file", "did you mean train.steps?"]),

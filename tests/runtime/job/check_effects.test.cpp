@@ -265,4 +265,5 @@ TEST_CASE("a key near one of the job file is found", "[job]") {
   CHECK(nearest_key("modules.vision.freez").path == "modules.vision.freeze");
   CHECK(nearest_key("parallel.llm.tp").is_exact);
   CHECK(nearest_key("reference").path.empty());
+  CHECK(nearest_key("optimizer.sharded").path.empty());  // Not optimizer.betas: there is none.
 }
