@@ -118,9 +118,9 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.costs = scheduler::predicted_costs(plan_, samples.value(), costs_->options);
   work.samples = samples.value();
   if (options_.offload_encoders)
-    work.costs = scheduler::with_offloading(std::move(work.costs), plan_, units.shapes());
+    work.costs = scheduler::with_offloading(std::move(work.costs), plan_, work.flow);
   if (bounds_memory()) {
-    work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, units.shapes());
+    work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, work.flow);
     work.rooms_in_flight =
         scheduler::rooms_in_flight(plan_, work.bound_costs, costs_->device_memory);
   }

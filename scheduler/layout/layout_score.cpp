@@ -191,15 +191,16 @@ LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
 }
 
 Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(
-    const ParallelPlan& plan, const SimulationCosts& costs, const std::vector<SampleShape>& samples,
+    const ParallelPlan& plan, const SimulationCosts& costs,
+    const std::shared_ptr<const RowFlow>& flow,
     const std::vector<MicrobatchList>& microbatches) const {
   std::vector<std::int32_t> none;
   if (!has_phases(request_.schedule)) return none;
   if (request_.max_in_flight > 0)
     return std::vector<std::int32_t>(plan.stages.size(), request_.max_in_flight);
   if (request_.device_memory.count() == 0) return none;
-  return memory_bounds(plan, with_arriving_rows(costs, plan, samples), request_.device_memory,
-                       microbatches, request_.schedule, RowFlow(plan.model, samples));
+  return memory_bounds(plan, with_arriving_rows(costs, plan, flow), request_.device_memory,
+                       microbatches, request_.schedule, *flow);
 }
 
 Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches,
@@ -211,6 +212,7 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
   for (std::size_t b = 0; b < count; ++b) {
     IterationInput input;
     input.schedule = request_.schedule;
+    input.flow = std::make_shared<const RowFlow>(plan.model, batches_[b]);
     input.microbatches =
         assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
     const auto costs =
@@ -221,7 +223,7 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
     if (window) {
       input.max_in_flight.assign(plan.stages.size(), *window);
     } else {
-      auto bounds = in_flight_bounds(plan, costs, batches_[b], input.microbatches);
+      auto bounds = in_flight_bounds(plan, costs, input.flow, input.microbatches);
       if (!bounds.ok()) return std::move(bounds).error();
       input.max_in_flight = std::move(bounds).value();
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "scheduler/cost/sample_costs.hpp"
+#include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/layout/auto_layout.hpp"
 #include "scheduler/layout/layout_shapes.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -62,7 +63,7 @@ class LayoutScorer {
   /// Per stage, of phases: microbatches that may be in flight; empty: no bound.
   Result<std::vector<std::int32_t>> in_flight_bounds(
       const ParallelPlan& plan, const SimulationCosts& costs,
-      const std::vector<SampleShape>& samples,
+      const std::shared_ptr<const RowFlow>& flow,
       const std::vector<MicrobatchList>& microbatches) const;
 
   const AutoLayoutRequest& request_;

@@ -169,9 +169,8 @@ std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::ve
 }  // namespace
 
 SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& plan,
-                                   std::span<const SampleShape> units) {
-  const auto flow = std::make_shared<const RowFlow>(plan.model, units);
-  costs.activation_bytes = [flow, &plan, arrivals = arrivals_of(plan),
+                                   std::shared_ptr<const RowFlow> flow) {
+  costs.activation_bytes = [flow = std::move(flow), &plan, arrivals = arrivals_of(plan),
                             activations = std::move(costs.activation_bytes),
                             element = costs.bytes_per_element](
                                StageId stage, const std::vector<std::int32_t>& part) {
@@ -191,9 +190,8 @@ SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& pl
 }
 
 SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
-                                std::span<const SampleShape> units) {
-  const auto flow = std::make_shared<const RowFlow>(plan.model, units);
-  costs.offloaded_bytes = [flow, &plan, activations = costs.activation_bytes,
+                                std::shared_ptr<const RowFlow> flow) {
+  costs.offloaded_bytes = [flow = std::move(flow), &plan, activations = costs.activation_bytes,
                            element = costs.bytes_per_element](
                               StageId stage, const std::vector<std::int32_t>& part) {
     if (plan.is_llm(stage)) return 0.0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,7 +14,6 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
-#include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -22,14 +22,14 @@ namespace troupe::scheduler {
 
 /// The costs with activations that count, of each part, the rows that come for it from other
 /// stages: whoever runs it keeps them until its backward. What a teacher hands on may be more than
-/// all else. `units`: samples, then pieces.
+/// all else. `flow`: of all units. `plan` outlives the costs.
 SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& plan,
-                                   std::span<const SampleShape> units);
+                                   std::shared_ptr<const RowFlow> flow);
 
 /// The costs with what encoders offload: of what a part keeps all but its outputs, from which its
-/// backward begins. `units`: samples, then pieces.
+/// backward begins. `flow`, `plan`: as above.
 SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
-                                std::span<const SampleShape> units);
+                                std::shared_ptr<const RowFlow> flow);
 
 /// Per stage: the bytes that state leaves of its device, which one microbatch may keep
 /// (`memory_bounds`).

@@ -27,15 +27,19 @@ struct Fixture {
   }
 };
 
+std::shared_ptr<const scheduler::RowFlow> flow_of(const ParallelPlan& plan,
+                                                  const std::vector<SampleShape>& samples) {
+  return std::make_shared<const scheduler::RowFlow>(plan.model, samples);
+}
+
 /// Where no rows go from stage to stage.
 Result<std::vector<std::int32_t>> bounds_of(const ParallelPlan& plan,
                                             const scheduler::SimulationCosts& costs,
                                             Bytes device_memory,
                                             const std::vector<MicrobatchList>& microbatches,
                                             const std::string& schedule) {
-  const std::vector<SampleShape> empty(16);
   return memory_bounds(plan, costs, device_memory, microbatches, schedule,
-                       scheduler::RowFlow(plan.model, empty));
+                       *flow_of(plan, std::vector<SampleShape>(16)));
 }
 
 std::optional<double> cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
@@ -82,7 +86,7 @@ TEST_CASE("rows that come for a part count with its activations", "[engine]") {
     return static_cast<double>(plan.model.modules[static_cast<std::size_t>(module)].hidden_width);
   };
   const auto bytes = [&](int stage) {
-    return with_arriving_rows(fixture.costs, plan, samples)
+    return with_arriving_rows(fixture.costs, plan, flow_of(plan, samples))
         .activation_bytes(StageId{stage}, {0, 1});
   };
   // 10 for each of two samples, and four for each element that comes.
@@ -193,14 +197,13 @@ Phased::Bounds bounds_of_pictures(Phased phased, double room) {
   phased.costs.activation_bytes = [rows](StageId stage, const std::vector<std::int32_t>& part) {
     return (stage.value == 0 ? rows : 2 * rows) * static_cast<double>(part.size());
   };
-  const auto costs = with_arriving_rows(phased.costs, phased.plan, samples);
+  const auto flow = flow_of(phased.plan, samples);
+  const auto costs = with_arriving_rows(phased.costs, phased.plan, flow);
   std::vector<MicrobatchList> cut(2);
   for (std::int32_t sample = 0; sample < 6; ++sample)
     for (auto& list : cut) list.push_back({{{{sample}}}});
   const auto bytes = static_cast<std::int64_t>(200 + room * rows);
-  return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase",
-                       scheduler::RowFlow(phased.plan.model, samples))
-      .value();
+  return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase", *flow).value();
 }
 
 TEST_CASE("rows of a window that wait for the llm take room, as gradients for encoders do",
@@ -317,7 +320,8 @@ TEST_CASE("outputs stay where all else of an encoder's part is offloaded", "[eng
   auto costs = fixture.costs;
   costs.activation_bytes = [](StageId, const auto&) { return 100'000.0; };
   const auto bytes = [&](int stage) {
-    return with_offloading(costs, plan, samples).offloaded_bytes(StageId{stage}, {0, 1});
+    return with_offloading(costs, plan, flow_of(plan, samples))
+        .offloaded_bytes(StageId{stage}, {0, 1});
   };
   // Four rows of a picture leave the encoder, and its projector, at four bytes an element.
   const double vision = 4.0 * static_cast<double>(plan.model.modules[0].output_width);
