@@ -41,8 +41,8 @@ struct Messenger::Port {
 /// several peers share falls silent for all when one of them dies while it writes).
 struct Messenger::Channel {
   explicit Channel(UcxWorker own) : worker(std::move(own)) {}
+  Port port;  // Before the worker, whose callbacks are given it until it has gone.
   UcxWorker worker;
-  Port port;
 };
 
 /// A way to the peer: an endpoint of one worker.
@@ -73,7 +73,6 @@ struct Messenger::Connection {
   std::vector<Path> paths;  ///< The network, then the channel; messages take the last.
   std::uint64_t sent = 0;
   std::list<Request> requests;
-  std::unique_ptr<Channel> channel;        ///< Destroyed before the requests that UCX may hold.
   std::vector<std::byte> channel_address;  ///< Until it is offered to the peer.
   int watch = -1;                          ///< Descriptor of the peer's process.
 
@@ -83,6 +82,10 @@ struct Messenger::Connection {
   std::vector<Incoming::Offered> offers;  ///< Nobody took them: released after the endpoints.
   bool forced = false;  ///< The endpoints are being closed; before, a goodbye leaves.
   std::chrono::steady_clock::time_point deadline;  ///< Of the present one of the two.
+
+  // Last, hence destroyed first: as its worker goes UCX calls back with the requests that it still
+  // holds, and what ends them reads all of the above.
+  std::unique_ptr<Channel> channel;
 };
 
 }  // namespace troupe::transport

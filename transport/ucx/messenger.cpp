@@ -310,7 +310,7 @@ void Messenger::shut_down() {
   for (auto& connection : closing_) end_requests(*connection);
   run_events();  // They may name workers of channels.
   // What UCX holds for full queues is called back as these go: while all of this is still there.
-  for (auto* list : {&closing_, &parked_})
+  for (auto* list : {&closing_, &parked_, &ended_})
     for (auto& connection : *list) end_channel(*connection);
   forget(mailbox_.take_all(), shutting_down(), nullptr);
   while (!inbound_.empty()) forget_link(inbound_.begin()->first, shutting_down());

@@ -162,6 +162,8 @@ class Messenger final : public EventLoop::Client {
   std::int64_t posted_bytes_ = 0;
   EpochNumber epoch_ = 0;
 
+  // Connections have no channel any more when they are destroyed (`shut_down`): what is declared
+  // below, which callbacks of its worker use, is gone before them.
   std::map<Peer, std::unique_ptr<Connection>> open_;
   std::map<Peer, Error> lost_;  ///< Why a peer is not connected any more.
   std::list<std::unique_ptr<Connection>> closing_;
