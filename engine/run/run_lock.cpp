@@ -230,11 +230,12 @@ struct RunLock::Held {
       ends = true;
       changed.notify_all();
     }
-    if (toucher.joinable()) toucher.join();
-    if (is_noted) remove_own(own);
+    if (toucher.joinable()) toucher.join();  // First: it uses all the rest.
     if (file < 0) return;
     // Removed while it is held: nobody else can have taken it.
     if (is_at(file, path)) ::unlink(path.c_str());
+    // Not before: to this process a file of an owner whom it has not noted is another one's.
+    if (is_noted) remove_own(own);
     ::close(file);
   }
 };
