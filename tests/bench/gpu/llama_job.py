@@ -72,32 +72,37 @@ def texts_of(size, count):
     return [text_of(TOKENS[size] - TOKENS_AROUND, rng) for _ in range(count)]
 
 
-def write_job(folder, size, steps, count=64, module="", data="", lr=1e-4, min_lr=0.0):
-    """Leaves folder/job.toml and its data, `count` samples. `module`, `data`: further lines of these sections."""
-    texts = texts_of(size, count)
-    samples = [{"id": f"t{index}", "conversations": [{"from": "human", "value": "go"}, {"from": "gpt", "value": text}]}
-               for index, text in enumerate(texts)]
-    (folder / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
-    config = "\n".join(f"{key} = {value}" for key, value in SIZES[size].items())
+def lines_of(values):
+    """A table's keys."""
+    return "\n".join(f"{key} = {value}" for key, value in values.items())
+
+
+def write_toml(folder, name, encoders, llm, data, stage, batch, lr=1e-4, min_lr=0.0):
+    """Leaves folder/job.toml, which trains folder/samples.json on one node. `encoders`: tables of modules before the llm; `llm`: lines of its
+    own, and its sizes; `data`: lines of [data]; `stage`: of modules, with all of their layers; `batch`: steps, samples and microbatches."""
+    module, sizes = llm
+    steps, samples, microbatches = batch
+    layers = "".join(f', {part} = "all"' for part in stage)
     (folder / "job.toml").write_text(f'''[job]
-name = "llama-{size}"
+name = "{name}"
 run_dir = "{folder}/run"
+{encoders}
 [modules.llm]
 kind = "llm"
 {module}
 [modules.llm.config]
-{config}
+{lines_of(sizes)}
 tie_word_embeddings = true
 [[parallel.pipelines]]
-stages = [{{ node = 0, llm = "all" }}]
+stages = [{{ node = 0{layers} }}]
 [[data.sources]]
 json = "{folder}/samples.json"
 [data]
 {data}
 [train]
 steps = {steps}
-global_batch_size = {SAMPLES_PER_STEP}
-microbatches = {MICROBATCHES}
+global_batch_size = {samples}
+microbatches = {microbatches}
 dtype = "bf16"
 [optimizer]
 lr = {lr}
@@ -107,3 +112,12 @@ local_nodes = 1
 device_tflops = {PEAK_TFLOPS}
 ''', encoding="utf-8")
     return folder / "job.toml"
+
+
+def write_job(folder, size, steps, count=64, module="", data="", lr=1e-4, min_lr=0.0):
+    """Leaves folder/job.toml and its data, `count` samples. `module`, `data`: further lines of these sections."""
+    texts = texts_of(size, count)
+    samples = [{"id": f"t{index}", "conversations": [{"from": "human", "value": "go"}, {"from": "gpt", "value": text}]}
+               for index, text in enumerate(texts)]
+    (folder / "samples.json").write_text(json.dumps(samples), encoding="utf-8")
+    return write_toml(folder, f"llama-{size}", "", (module, SIZES[size]), data, ["llm"], (steps, SAMPLES_PER_STEP, MICROBATCHES), lr, min_lr)

@@ -148,21 +148,32 @@ def measure(options, model, compiled, state, batches):
             "loss_first": loss_first, "loss_last": loss, **memory_row(options.device)}
 
 
-def main():
+def parser_of(job, size, parts):
+    """Of a program that trains a model of `job`, by default this size, compiled by these parts."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--variant", choices=["autocast", "masters"], required=True)
-    parser.add_argument("--compile", choices=["model", "layers"], default="model")
-    parser.add_argument("--size", default="1b", choices=llama_job.SIZES)
+    parser.add_argument("--compile", choices=["layers", "model"], default=parts)
+    parser.add_argument("--size", default=size, choices=job.SIZES)
     parser.add_argument("--device", default="cuda")
+    return parser
+
+
+def tell_training(name, job, options, make, compiled, state_of, batches):
+    """Measures a model of `job`, and emits the row. Of size and device `make` gives the model, `batches` those of a step; `compiled` gives what
+    is called in the model's place."""
+    torch.set_float32_matmul_precision("high")
+    model = make(options.size, options.device)
+    result = measure(options, model, compiled(model, options.compile), state_of(model, options.device), batches(options.size, options.device))
+    emit({"measure": f"{name}-{options.size}", "system": options.name, **result, "flops_per_token": job.flops_per_token(options.size),
+          "versions": f"torch {torch.__version__}"})
+
+
+def main():
+    parser = parser_of(llama_job, "1b", "model")
+    parser.add_argument("--variant", choices=["autocast", "masters"], required=True)
     options = parser.parse_args()
     options.name = f"transformers, {options.variant}, compiled by {options.compile}"
-    torch.set_float32_matmul_precision("high")
     state_of = {"autocast": Autocast, "masters": Masters}[options.variant]
-    model = make_model(options.size, options.device, state_of.dtype)
-    result = measure(options, model, compile_model(model, options.compile), state_of(model, options.device),
-                     make_batches(options.size, options.device))
-    emit({"measure": f"llama-{options.size}", "system": options.name, **result, "flops_per_token": llama_job.flops_per_token(options.size),
-          "versions": f"torch {torch.__version__}"})
+    tell_training("llama", llama_job, options, functools.partial(make_model, dtype=state_of.dtype), compile_model, state_of, make_batches)
 
 
 if __name__ == "__main__":

@@ -90,37 +90,12 @@ def write_data(folder, size, count):
 def write_job(folder, size, steps, count=64):
     """Leaves folder/job.toml and its data."""
     write_data(folder, size, count)
-    vision, llm = ("\n".join(f"{key} = {value}" for key, value in SIZES[size][module].items()) for module in ("vision", "llm"))
-    (folder / "job.toml").write_text(f'''[job]
-name = "mm-{size}"
-run_dir = "{folder}/run"
-[modules.vision]
+    encoder = f'''[modules.vision]
 kind = "encoder"
 family = "qwen2-vl"
 next = "llm"
 [modules.vision.config]
-{vision}
-[modules.llm]
-kind = "llm"
-[modules.llm.config]
-{llm}
-tie_word_embeddings = true
-[[parallel.pipelines]]
-stages = [{{ node = 0, vision = "all", llm = "all" }}]
-[[data.sources]]
-json = "{folder}/samples.json"
-[data]
-max_pixels = {SIDES[size] ** 2}
-threads = 4
-[train]
-steps = {steps}
-global_batch_size = {SAMPLES_PER_STEP}
-microbatches = {MICROBATCHES}
-dtype = "bf16"
-[optimizer]
-lr = 1e-4
-[cluster]
-local_nodes = 1
-device_tflops = {llama_job.PEAK_TFLOPS}
-''', encoding="utf-8")
-    return folder / "job.toml"
+{llama_job.lines_of(SIZES[size]["vision"])}'''
+    data = f"max_pixels = {SIDES[size] ** 2}\nthreads = 4"
+    return llama_job.write_toml(folder, f"mm-{size}", encoder, ("", SIZES[size]["llm"]), data, ["vision", "llm"],
+                                (steps, SAMPLES_PER_STEP, MICROBATCHES))

@@ -7,15 +7,11 @@ bf16 parameters and gradients, fp32 sums, masters and moments, as our program ha
 lengths of images between them would cut a graph of the whole model at each layer.
 """
 
-import argparse
-
 import torch
 from transformers import AutoModelForImageTextToText, Qwen2VLConfig
 
-import llama_job
 import mm_job
-from llama_transformers import ATTENTION, Masters, measure
-from report import emit
+from llama_transformers import ATTENTION, Masters, parser_of, tell_training
 
 IMAGE_ID = 261  # As our own; only where it stands matters.
 
@@ -67,18 +63,9 @@ def make_batches(size, device):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--compile", choices=["layers", "model"], default="layers")
-    parser.add_argument("--size", default="2b", choices=mm_job.SIZES)
-    parser.add_argument("--device", default="cuda")
-    options = parser.parse_args()
+    options = parser_of(mm_job, "2b", "layers").parse_args()
     options.name = f"transformers, masters, compiled by {options.compile}"
-    torch.set_float32_matmul_precision("high")
-    model = make_model(options.size, options.device)
-    result = measure(options, model, compile_model(model, options.compile), Masters(model, options.device),
-                     make_batches(options.size, options.device))
-    emit({"measure": f"mm-{options.size}", "system": options.name, **result, "flops_per_token": mm_job.flops_per_token(options.size),
-          "versions": f"torch {torch.__version__}"})
+    tell_training("mm", mm_job, options, make_model, compile_model, Masters, make_batches)
 
 
 if __name__ == "__main__":
