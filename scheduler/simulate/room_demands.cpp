@@ -33,53 +33,28 @@ std::vector<std::vector<ModuleId>> crossings_of(const ParallelPlan& plan) {
   return crossings;
 }
 
-/// Bytes of rows that come to the llm's stage for a microbatch, or of the gradients that come to an
-/// encoder's: for the microbatch with least, and for that with most.
-struct Crossing {
-  double least = std::numeric_limits<double>::infinity();
-  double most = 0;
-};
+}  // namespace
 
-Crossing crossing_bytes(const ParallelPlan& plan, const RowFlow& flow, double element,
-                        StageId stage, const std::vector<ModuleId>& modules,
+RowBytes crossing_bytes(const ModelGraph& model, const RowFlow& flow, double bytes_per_element,
+                        const std::vector<ModuleId>& modules, Crossing crossing,
                         const MicrobatchList& list) {
-  Crossing crossing;
+  RowBytes bytes{std::numeric_limits<double>::infinity(), 0};
   for (const Microbatch& microbatch : list) {
     double elements = 0;
     for (const ModuleId id : modules) {
-      const ModuleSpec& module = plan.model.at(id);
+      const ModuleSpec& module = model.at(id);
       const auto layers = static_cast<std::int32_t>(module.layers.size());
       for (const Part& part : microbatch.parts)
         for (const std::int32_t unit : part.samples)
-          if (plan.is_llm(stage) || flow.wants_gradient(id, layers, unit))
+          if (crossing == Crossing::rows || flow.wants_gradient(id, layers, unit))
             elements += static_cast<double>(flow.output(id, unit)) *
                         static_cast<double>(module.output_width);
     }
-    const double bytes = elements * element / plan.at(stage).grid.cp;
-    crossing = {std::min(crossing.least, bytes), std::max(crossing.most, bytes)};
+    bytes.least = std::min(bytes.least, elements * bytes_per_element);
+    bytes.most = std::max(bytes.most, elements * bytes_per_element);
   }
-  return crossing;
+  return bytes;
 }
-
-/// What stages want of one device.
-struct DeviceDemand {
-  RoomDemand room;
-  double waiting = 0;    ///< Rows for all microbatches of a step that the llm's stages train.
-  double taken = 0;      ///< Of these, what each microbatch of the llm in flight has at least.
-  double gradients = 0;  ///< For a microbatch of each encoder stage.
-
-  /// Rows for a whole window are there before the llm begins, and gradients for it when the llm
-  /// ends: as one goes the other comes, so that what is more counts with each of its microbatches.
-  RoomDemand with_rows() const {
-    RoomDemand demand = room;
-    if (demand.encoder_microbatches == 0) return demand;
-    demand.llm_bytes -= taken;
-    demand.encoder_bytes += std::max(waiting / demand.encoder_microbatches, gradients);
-    return demand;
-  }
-};
-
-}  // namespace
 
 std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& flow,
                                      double bytes_per_element,
@@ -87,31 +62,21 @@ std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& fl
                                      const std::vector<MicrobatchList>& microbatches) {
   const auto depths = stage_depths(plan);
   const auto crossings = crossings_of(plan);
-  std::vector<DeviceDemand> devices(plan.devices.size());
+  std::vector<RoomDemand> demands(plan.devices.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const MicrobatchList& list = microbatches[plan.stages[s].replica.index()];
     if (list.empty()) continue;
-    const auto count = static_cast<double>(list.size());
-    const Crossing rows =
-        crossing_bytes(plan, flow, bytes_per_element, StageId{s}, crossings[s], list);
-    for (const DeviceId device : plan.stages[s].devices) {
-      auto& [demand, waiting, taken, gradients] = devices[device.index()];
-      if (plan.is_llm(StageId{s})) {
-        demand.llm_bytes += largest[s].bytes;
-        demand.llm_microbatches = std::max(demand.llm_microbatches, count);
-        demand.depth = std::max(demand.depth, std::min<double>(depths[s], count));
-        waiting += rows.most * count;
-        taken += rows.least;
-      } else {
-        demand.encoder_bytes += largest[s].bytes - largest[s].offloaded;
-        demand.once_bytes += largest[s].offloaded;
-        demand.encoder_microbatches = std::max(demand.encoder_microbatches, count);
-        gradients += rows.most;
-      }
-    }
+    StageDemand stage;
+    stage.is_llm = plan.is_llm(StageId{s});
+    stage.microbatch_bytes = largest[s].bytes;
+    stage.offloaded_bytes = stage.is_llm ? 0 : largest[s].offloaded;
+    stage.rows =
+        crossing_bytes(plan.model, flow, bytes_per_element / plan.stages[s].grid.cp, crossings[s],
+                       stage.is_llm ? Crossing::rows : Crossing::gradients, list);
+    stage.microbatches = static_cast<double>(list.size());
+    stage.depth = depths[s];
+    for (const DeviceId device : plan.stages[s].devices) demands[device.index()].add(stage);
   }
-  std::vector<RoomDemand> demands;
-  for (const DeviceDemand& device : devices) demands.push_back(device.with_rows());
   return demands;
 }
 

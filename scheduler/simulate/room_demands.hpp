@@ -1,11 +1,13 @@
 // What the stages of a plan want of their devices' room in a schedule of phases, and whether the
 // cut of a step lets them divide it.
 //
-// Pure. Helper of memory_bounds.cpp.
+// Pure. Helper of memory_bounds.cpp; what crosses between encoders and llm also of
+// layout_score.cpp.
 
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
@@ -22,11 +24,17 @@ struct LargestMicrobatch {
   std::size_t microbatch = 0;
 };
 
+/// What goes between encoders and llm: rows on the way there, gradients on the way back.
+enum class Crossing : std::uint8_t { rows, gradients };
+
+/// Bytes of the outputs of these modules for a microbatch of `list`, or of the gradients of those
+/// that want some. `bytes_per_element`: on one rank. `flow`: of all units. REQUIRES: a microbatch.
+RowBytes crossing_bytes(const ModelGraph& model, const RowFlow& flow, double bytes_per_element,
+                        const std::vector<ModuleId>& modules, Crossing crossing,
+                        const MicrobatchList& list);
+
 /// Per device, without what leaves it. `largest`: per stage; what the llm keeps has the rows that
 /// come for it in it.
-///
-/// Where encoders share a device, rows that wait there for the llm until it has been through a
-/// window count with each of the window's microbatches, or the gradients that come for encoders.
 std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& flow,
                                      double bytes_per_element,
                                      const std::vector<LargestMicrobatch>& largest,

@@ -21,7 +21,34 @@ double width_beside(std::int32_t in_flight, double room, const RoomDemand& deman
 
 }  // namespace
 
-RoomDivision divide_room(double room, const RoomDemand& demand) {
+void RoomDemand::add(const StageDemand& stage) {
+  if (stage.is_llm) {
+    llm_bytes += stage.microbatch_bytes;
+    llm_microbatches = std::max(llm_microbatches, stage.microbatches);
+    depth = std::max(depth, std::min(stage.depth, stage.microbatches));
+    waiting_bytes += stage.rows.most * stage.microbatches;
+    taken_bytes += stage.rows.least;
+  } else {
+    encoder_bytes += stage.microbatch_bytes - stage.offloaded_bytes;
+    once_bytes += stage.offloaded_bytes;
+    encoder_microbatches = std::max(encoder_microbatches, stage.microbatches);
+    gradient_bytes += stage.rows.most;
+  }
+}
+
+/// Rows for a whole window are there before the llm begins, and gradients for it when the llm ends:
+/// as one goes the other comes, so that what is more counts with each of its microbatches.
+RoomDemand RoomDemand::with_rows() const {
+  RoomDemand demand = *this;
+  demand.waiting_bytes = demand.taken_bytes = demand.gradient_bytes = 0;
+  if (encoder_microbatches == 0) return demand;
+  demand.llm_bytes -= taken_bytes;
+  demand.encoder_bytes += std::max(waiting_bytes / encoder_microbatches, gradient_bytes);
+  return demand;
+}
+
+RoomDivision divide_room(double room, const RoomDemand& wanted) {
+  const RoomDemand demand = wanted.with_rows();
   RoomDivision best;
   double least = std::numeric_limits<double>::infinity();
   for (auto in_flight = static_cast<std::int32_t>(demand.depth); in_flight >= 1; --in_flight) {

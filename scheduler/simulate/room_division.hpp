@@ -2,13 +2,30 @@
 // encoders the microbatches of a window, the llm those in flight.
 //
 // Pure. One rule for steps (memory_bounds.hpp) and for layouts that nobody has simulated yet
-// (phase_memory.hpp, layout.hpp).
+// (phase_memory.hpp, layout.hpp): what stages want adds up here for both.
 
 #pragma once
 
 #include <cstdint>
 
 namespace troupe::scheduler {
+
+/// Of rows for a microbatch: the one with least, and the one with most.
+struct RowBytes {
+  double least = 0;
+  double most = 0;
+};
+
+/// What a stage would keep on each of its devices. Bytes are not negative.
+struct StageDemand {
+  bool is_llm = false;
+  double microbatch_bytes = 0;  ///< Of the largest, with the rows that come for it.
+  double offloaded_bytes = 0;   ///< Of these; of an encoder.
+  /// Rows that come to the llm from encoders; of an encoder the gradients that come back from it.
+  RowBytes rows;
+  double microbatches = 0;  ///< Of a step, on its replica.
+  double depth = 1;         ///< Of the llm: stages from it to the end; whole, >= 1.
+};
 
 /// What all stages of a device would keep there. Bytes are not negative.
 struct RoomDemand {
@@ -19,6 +36,16 @@ struct RoomDemand {
   double llm_bytes = 0;             ///< Of one microbatch of each stage of the llm.
   double llm_microbatches = 0;      ///< Of a step, on the replica that trains most.
   double depth = 1;  ///< Microbatches of the llm in flight where nothing binds; whole, >= 1.
+  double waiting_bytes = 0;   ///< Rows from encoders for all that the llm's stages train in a step.
+  double taken_bytes = 0;     ///< Of `llm_bytes` such rows, where a microbatch has least.
+  double gradient_bytes = 0;  ///< That come back for one microbatch of each encoder stage.
+
+  void add(const StageDemand& stage);
+
+  /// The same with what comes and goes between the two sides among the bytes of microbatches, where
+  /// encoders share the device: rows that wait there for the llm until it has been through a window
+  /// count with each of the window's microbatches, or the gradients that come for encoders.
+  RoomDemand with_rows() const;
 };
 
 struct RoomDivision {
@@ -28,8 +55,9 @@ struct RoomDivision {
   double held_back = 1;  ///< Times as long as with `depth` in flight that a microbatch then takes.
 };
 
-/// Divides `room`, the bytes that state leaves of a device: so many microbatches of the llm are in
-/// flight, from one to `depth`, that
+/// Divides `room`, the bytes that state leaves of a device, for what stages want there, rows
+/// between the two sides included (`with_rows`): so many microbatches of the llm are in flight,
+/// from one to `depth`, that
 ///
 ///     windows x depth + (llm_microbatches - windows) x depth / in_flight
 ///
@@ -49,6 +77,6 @@ struct RoomDivision {
 /// are in no one's way.
 ///
 /// Cost: O(depth). REQUIRES: room >= 0.
-RoomDivision divide_room(double room, const RoomDemand& demand);
+RoomDivision divide_room(double room, const RoomDemand& wanted);
 
 }  // namespace troupe::scheduler

@@ -93,6 +93,51 @@ TEST_CASE("parameters that leave make room for the llm, not for encoders", "[sch
   CHECK(divide_room(20, demand).in_flight == 2);
 }
 
+/// Six microbatches of ten bytes.
+StageDemand six(bool is_llm, RowBytes rows) {
+  StageDemand stage;
+  stage.is_llm = is_llm;
+  stage.microbatch_bytes = 10;
+  stage.rows = rows;
+  stage.microbatches = 6;
+  stage.depth = 4;
+  return stage;
+}
+
+TEST_CASE("what stages want of a device adds up, and rows count where encoders are",
+          "[scheduler]") {
+  RoomDemand demand;
+  demand.add(six(true, {2, 3}));
+  // An llm alone keeps the rows that it has begun with, and none wait for it there.
+  CHECK(demand.with_rows().llm_bytes == 10);
+  CHECK(demand.with_rows().encoder_bytes == 0);
+  CHECK(demand.depth == 4);
+  auto encoder = six(false, {1, 4});
+  encoder.microbatches = 2;
+  encoder.offloaded_bytes = 7;
+  demand.add(encoder);
+  // Six times three bytes wait, nine for each of the encoder's two; what is taken is of these.
+  CHECK(demand.with_rows().encoder_bytes == 10 - 7 + 9);
+  CHECK(demand.with_rows().llm_bytes == 10 - 2);
+  CHECK(demand.once_bytes == 7);
+  CHECK(demand.encoder_microbatches == 2);
+  CHECK(demand.llm_microbatches == 6);
+  // The gradients of three encoders are more: twelve.
+  for (int more = 0; more < 2; ++more) demand.add(encoder);
+  CHECK(demand.with_rows().encoder_bytes == 3 * (10 - 7) + 12);
+  // None has more in flight than there are.
+  auto deep = six(true, {});
+  deep.depth = 9;
+  demand.add(deep);
+  CHECK(demand.depth == 6);
+  // Beside 21 that are there once, 60 bytes are 21 of the encoders' and 18 of both stages of the
+  // llm: two windows of one. Without rows there would be room for two microbatches of encoders.
+  CHECK(divide_room(60, demand).width == 1);
+  CHECK(divide_room(60, demand).windows == 2);
+  CHECK(divide_room(60, demand).in_flight == 1);
+  CHECK(divide_room(60 + 18, demand).in_flight == 2);
+}
+
 /// Least time, as room_division.hpp describes it, over all that the llm could have in flight.
 double brute_force(double room, const RoomDemand& demand) {
   double least = std::numeric_limits<double>::infinity();
