@@ -108,7 +108,7 @@ double LayoutEstimate::short_of_memory_ms(const PipelineShape& shape, double pat
   const double llm_ms = fullest(shape, [&](const Track&, std::int32_t, auto layer) {
     return weights_->layers[layer].module == llm ? weights_->work_ms[layer] : 0;
   });
-  const auto [windows, held_back] = held.pace(microbatches_, microbatches_);
+  const auto [windows, held_back] = held.pace();
   return (windows - 1) * refill_ms + (held_back - 1) * (microbatches_ - windows) * llm_ms;
 }
 
@@ -116,23 +116,8 @@ PhaseMemory LayoutEstimate::held_in_phases(const PipelineShape& shape) const {
   const ModuleId llm = request_.model->graph().llm();
   PhaseMemory held(shape.devices, static_cast<double>(request_.device_memory.count()));
   for (const Track& track : shape.tracks)
-    for (std::int32_t s = 0; s < track.segments(); ++s) {
-      struct Side {
-        bool there = false;
-        double state = 0, microbatch = 0;
-      } encoders, own;
-      for (auto l = track.cuts[at(s)]; l < track.cuts[at(s) + 1]; ++l) {
-        const auto layer = track.layers[at(l)];
-        Side& side = weights_->layers[layer].module == llm ? own : encoders;
-        side.there = true;
-        side.state += weights_->state_bytes[layer];
-        side.microbatch += weights_->activation_bytes[layer];
-      }
-      const std::int32_t device = track.first_device + s;
-      const double in_flight = std::min<double>(microbatches_, track.segments() - s);
-      if (encoders.there) held.add(device, true, encoders.state, encoders.microbatch);
-      if (own.there) held.add(device, false, own.state, own.microbatch, in_flight);
-    }
+    for (const PhaseStage& stage : phase_stages(track, *weights_, llm))
+      held.add(track.first_device + stage.segment, stage, microbatches_);
   return held;
 }
 

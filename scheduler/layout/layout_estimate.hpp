@@ -49,6 +49,9 @@ class LayoutEstimate {
   /// one of encoders. Always, where memory is not limited.
   bool may_fit(const PipelineShape& shape) const;
 
+  /// What its devices hold in a schedule of phases.
+  PhaseMemory held_in_phases(const PipelineShape& shape) const;
+
   /// What the fullest device holds: its state, and of each stage as many microbatches as there are
   /// stages from it to the end, `microbatches_max` at most.
   double fullest_bytes(const PipelineShape& shape, double microbatches_max) const;
@@ -62,7 +65,6 @@ class LayoutEstimate {
   double largest_layer_bytes() const { return largest_layer_bytes_; }
 
  private:
-  PhaseMemory held_in_phases(const PipelineShape& shape) const;
   double short_of_memory_ms(const PipelineShape& shape, double path_ms) const;
   double path_ms(const PipelineShape& shape) const;
   double latency_ms(std::int32_t groups) const;

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "runtime/vocabulary/random.hpp"
+#include "scheduler/cost/state_bytes.hpp"
 #include "scheduler/iteration/deliveries.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/memory_bounds.hpp"
+#include "scheduler/simulate/room_demands.hpp"
 
 namespace troupe::scheduler {
 
@@ -49,6 +51,19 @@ std::vector<std::size_t> draw(std::size_t samples, std::int64_t count, std::uint
     left.pop_back();
   }
   return drawn;
+}
+
+/// Elements of the rows between two layers of a module, for the microbatch with most.
+double most_hidden(const RowFlow& flow, ModuleId id, const ModuleSpec& module,
+                   const MicrobatchList& microbatches) {
+  TokenCount most = 0;
+  for (const Microbatch& microbatch : microbatches) {
+    TokenCount rows = 0;
+    for (const std::int32_t sample : microbatch.parts.front().samples)
+      rows += flow.hidden(id, sample);
+    most = std::max(most, rows);
+  }
+  return static_cast<double>(most) * static_cast<double>(module.hidden_width);
 }
 
 }  // namespace
@@ -103,6 +118,7 @@ LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
       of.push_back(known->second);
     }
   }
+  flow_ = std::make_unique<const RowFlow>(request.model->graph(), batches_.front());
   sums_ = std::make_unique<SampleSums>(*request.model, drawn);
 }
 
@@ -187,7 +203,50 @@ LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
       weights.activation_bytes.push_back(activations);
       std::swap(layers, before);
     }
+  weigh_rows(microbatches, parallelisms, weights);
   return weights;
+}
+
+void LayoutScorer::weigh_rows(const MicrobatchList& microbatches,
+                              const std::vector<Parallelism>& parallelisms,
+                              LayerWeights& weights) const {
+  const ModelGraph& model = request_.model->graph();
+  weights.arriving_bytes.assign(weights.layers.size(), 0);
+  weights.crossing_bytes.assign(weights.layers.size(), {});
+  const auto place_of = [&](LayerId layer) {
+    const auto place = std::ranges::find(weights.layers, layer);
+    return static_cast<std::size_t>(place - weights.layers.begin());
+  };
+  const auto element_of = [&](ModuleId module) {
+    const bool given = module.index() < parallelisms.size();
+    return bytes_per_element(request_.prediction.dtype) /
+           (given ? parallelisms[module.index()].cp : 1);
+  };
+  std::map<std::size_t, std::vector<ModuleId>> entering;  // By layer of the llm.
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const ModuleId id{m};
+    const ModuleSpec& module = model.modules[m];
+    const auto layers = narrow(std::ssize(module.layers));
+    const std::size_t first = place_of({id, 0}), last = place_of({id, layers - 1});
+    const double hidden = most_hidden(*flow_, id, module, microbatches) * element_of(id);
+    for (std::size_t place = first + 1; place <= last; ++place)
+      weights.arriving_bytes[place] = hidden;
+    for (const ModuleId next : module.next) {
+      const std::size_t entry = place_of({next, entry_layer(model, id, next)});
+      if (next == model.llm()) {
+        entering[entry].push_back(id);
+        weights.crossing_bytes[last] =
+            crossing_bytes(model, *flow_, element_of(id), {id}, Crossing::gradients, microbatches);
+      } else {
+        weights.arriving_bytes[entry] +=
+            crossing_bytes(model, *flow_, element_of(next), {id}, Crossing::rows, microbatches)
+                .most;
+      }
+    }
+  }
+  for (const auto& [entry, modules] : entering)
+    weights.crossing_bytes[entry] = crossing_bytes(model, *flow_, element_of(model.llm()), modules,
+                                                   Crossing::rows, microbatches);
 }
 
 Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(

@@ -56,6 +56,9 @@ class LayoutScorer {
 
   LayerWeights weigh(const SampleCosts& costs, const std::vector<Parallelism>& parallelisms,
                      std::int32_t pipelines) const;
+  /// Adds the rows that layers get, of these microbatches of the first batch.
+  void weigh_rows(const MicrobatchList& microbatches, const std::vector<Parallelism>& parallelisms,
+                  LayerWeights& weights) const;
   /// Remembered. Errors: as `predicted_costs`.
   Result<const BatchCosts*> costs_at(const ParallelPlan& plan);
   /// The finest plan with stages of these degrees, whose devices nobody reads.
@@ -69,6 +72,7 @@ class LayoutScorer {
   const AutoLayoutRequest& request_;
   Result<ParallelPlan> finest_;  ///< Every layer a stage.
   std::vector<std::vector<SampleShape>> batches_;
+  std::unique_ptr<const RowFlow> flow_;              ///< Of the first batch.
   std::unique_ptr<SampleSums> sums_;                 ///< Over each drawn sample once.
   std::vector<std::vector<std::int32_t>> drawn_of_;  ///< Per batch and position: its sample there.
   std::map<Degrees, BatchCosts> known_;

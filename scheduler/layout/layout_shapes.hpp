@@ -16,6 +16,7 @@
 
 #include "runtime/vocabulary/hand_layout.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
+#include "scheduler/simulate/room_division.hpp"
 
 namespace troupe::scheduler {
 
@@ -25,6 +26,10 @@ struct LayerWeights {
   std::vector<double> work_ms;           ///< Forward and backward.
   std::vector<double> state_bytes;       ///< Parameters, gradients, optimizer.
   std::vector<double> activation_bytes;  ///< Of one microbatch in flight, the largest drawn.
+  /// Rows of its own side that come for it where its stage begins with it; the same.
+  std::vector<double> arriving_bytes;
+  /// Of the llm's layers rows that come from encoders; of others gradients that come back from it.
+  std::vector<RowBytes> crossing_bytes;
 };
 
 /// Layers [cuts[i], cuts[i + 1]) of `layers` are on device `first_device` + i of the pipeline.

@@ -9,24 +9,37 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/layout/layout_shapes.hpp"
 #include "scheduler/simulate/room_division.hpp"
 
 namespace troupe::scheduler {
+
+/// A stage of encoders or of the llm.
+struct PhaseStage {
+  std::int32_t segment = 0;  ///< Of the track.
+  double state_bytes = 0;
+  StageDemand demand;  ///< Its `microbatches` are not known yet.
+};
+
+/// The stages that the segments of a track are, in their order: one of encoders, one of the llm, or
+/// both. What comes from stages before counts as in steps (`with_arriving_rows`).
+std::vector<PhaseStage> phase_stages(const Track& track, const LayerWeights& weights, ModuleId llm);
 
 class PhaseMemory {
  public:
   /// `device_memory`: bytes of a device; 0: not limited. REQUIRES: devices >= 1.
   PhaseMemory(std::int32_t devices, double device_memory);
 
-  /// A stage on a device: bytes of its state, and of one microbatch that it keeps; how many it has
-  /// in flight where nothing binds, of an encoder one. REQUIRES: that is whole, and >= 1.
-  void add(std::int32_t device, bool is_encoder, double state_bytes, double microbatch_bytes,
-           double in_flight = 1);
+  /// A stage on a device, whose replica has so many microbatches in a step.
+  void add(std::int32_t device, const PhaseStage& stage, double microbatches);
 
-  /// What the fullest device holds with one microbatch of each of its stages.
+  /// What the fullest device holds with one microbatch of each of its stages, without rows that
+  /// wait for the llm: those of a window may be fewer than its microbatches times the most rows of
+  /// one.
   double least_bytes() const;
 
-  /// The same with as many microbatches as its stages have in flight.
+  /// The same with these, and with as many microbatches of the llm as are in flight where nothing
+  /// binds.
   double wanted_bytes() const;
 
   /// What memory costs a step. Both are 1 where it does not bind.
@@ -35,13 +48,13 @@ class PhaseMemory {
     double held_back = 1;  ///< Times as long that the llm takes for a microbatch.
   };
 
-  /// Of replicas that encode, and train, so many microbatches in a step (`divide_room`): the most
-  /// windows of a device, and the llm's stage that is held back most.
-  Pace pace(double encoder_microbatches, double llm_microbatches) const;
+  /// By the division of each device (`divide_room`): the most windows of a device, and the llm's
+  /// stage that is held back most.
+  Pace pace() const;
 
  private:
   struct Device {
-    double state_bytes = 0, wanted_bytes = 0;
+    double state_bytes = 0;
     RoomDemand demand;
   };
 

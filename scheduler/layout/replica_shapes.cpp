@@ -7,7 +7,6 @@
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/layout_estimate.hpp"
-#include "scheduler/layout/phase_memory.hpp"
 #include "scheduler/layout/replica_candidates.hpp"
 
 namespace troupe::scheduler {
@@ -46,6 +45,26 @@ double fullest_bytes(const PipelineShape& shape, const LayerWeights& weights,
 }
 
 }  // namespace
+
+PhaseMemory held_by_replicas(const LayoutCandidate& candidate, ModuleId llm,
+                             std::int64_t microbatches, Bytes device_memory) {
+  std::vector<std::vector<PhaseStage>> stages;
+  for (const PipelineShape& shape : candidate.shapes)
+    stages.push_back(phase_stages(shape.tracks.front(), *candidate.weights, llm));
+  const CopyPlaces places = copy_places(candidate);
+  PhaseMemory held(places.groups * places.per_group, static_cast<double>(device_memory.count()));
+  std::size_t copy = 0;
+  for (const std::int32_t number : candidate.numbers) {
+    const bool is_llm = copy >= places.first_llm;
+    const double all = static_cast<double>(microbatches) * candidate.numbers.back();
+    const double own = std::ceil(all / number);
+    for (std::int32_t r = 0; r < number; ++r, ++copy)
+      for (const PhaseStage& stage : stages[candidate.shape_of[copy]])
+        for (std::int32_t part = 0; part < (is_llm ? places.per_group : 1); ++part)
+          held.add(places.place_of(copy, stage.segment) + part, stage, own);
+  }
+  return held;
+}
 
 ReplicaShapes::ReplicaShapes(const AutoLayoutRequest& request,
                              const std::vector<Parallelism>& parallelisms,
@@ -167,41 +186,20 @@ bool ReplicaShapes::add_group(std::size_t g, const std::vector<GroupShare>& shar
 /// room for, and that it may hold the llm back; false where not even one microbatch of each stage
 /// fits.
 bool ReplicaShapes::fits_in_phases(LayoutCandidate& candidate,
-                                   const std::vector<GroupShare>& shares,
                                    const std::vector<GroupTimes>& times) {
   if (!phases_ || memory() == 0) return true;
-  std::vector<std::vector<StageBytes>> bytes;
-  for (const PipelineShape& shape : candidate.shapes)
-    bytes.push_back(stage_bytes(shape, *weights_));
-  const CopyPlaces places = copy_places(candidate);
-  PhaseMemory held(places.groups * places.per_group, memory());
-  for (std::size_t copy = 0; copy < candidate.shape_of.size(); ++copy) {
-    const auto& stages = bytes[candidate.shape_of[copy]];
-    const bool encoder = copy < places.first_llm;
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-      const auto depth = static_cast<double>(stages.size() - s);
-      const double in_flight =
-          encoder ? 1 : std::min(static_cast<double>(share_.microbatches), depth);
-      for (std::int32_t part = 0; part < (encoder ? 1 : places.per_group); ++part)
-        held.add(places.place_of(copy, static_cast<std::int32_t>(s)) + part, encoder,
-                 stages[s].state, stages[s].microbatch, in_flight);
-    }
-  }
+  const PhaseMemory held = held_by_replicas(candidate, request_.model->graph().llm(),
+                                            share_.microbatches, request_.device_memory);
   if (held.least_bytes() > memory()) {
     least_bytes_ = std::min(least_bytes_, held.least_bytes());
     return false;
   }
   candidate.may_fit = held.wanted_bytes() <= memory();
-  double turns = 1, refill_ms = 0;
-  for (std::size_t g = 0; g < shares.size(); ++g) {
-    if (g + 1 < shares.size())
-      turns = std::max(turns, static_cast<double>(share_.microbatches) * share_.llm_replicas /
-                                  shares[g].replicas);
+  double refill_ms = 0;
+  for (std::size_t g = 0; g < times.size(); ++g)
     refill_ms += std::max(0.0, share_.groups[g].work_ms - times[g].slowest_ms);
-  }
-  const auto own = static_cast<double>(share_.microbatches);
-  const auto [windows, held_back] = held.pace(std::ceil(turns), own);
-  const double behind_first = std::max(0.0, own - windows);
+  const auto [windows, held_back] = held.pace();
+  const double behind_first = std::max(0.0, static_cast<double>(share_.microbatches) - windows);
   candidate.estimate_ms +=
       (windows - 1) * refill_ms + (held_back - 1) * behind_first * times.back().slowest_ms;
   return true;
@@ -218,7 +216,7 @@ std::optional<LayoutCandidate> ReplicaShapes::cut(const std::vector<GroupShare>&
   pins_kept_ = true;
   if (over_memory_) return std::nullopt;
   candidate.estimate_ms = shared_step_ms(share_, shares, times);
-  if (!fits_in_phases(candidate, shares, times)) return std::nullopt;
+  if (!fits_in_phases(candidate, times)) return std::nullopt;
   if (auto groups = device_groups(request_, candidate); !groups.ok()) {
     place_error_ = std::move(groups).error();
     return std::nullopt;

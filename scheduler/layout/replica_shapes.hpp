@@ -16,11 +16,17 @@
 #include "scheduler/layout/device_shares.hpp"
 #include "scheduler/layout/layout_candidates.hpp"
 #include "scheduler/layout/layout_shapes.hpp"
+#include "scheduler/layout/phase_memory.hpp"
 
 namespace troupe::scheduler {
 
 /// Which module groups share devices: none, or all encoders stand on the llm's.
 enum class Sharing : std::uint8_t { disjoint, colocated };
+
+/// What the devices of a candidate with numbers hold in a schedule of phases, where each llm
+/// replica has so many microbatches in a step, and those of encoders are dealt evenly.
+PhaseMemory held_by_replicas(const LayoutCandidate& candidate, ModuleId llm,
+                             std::int64_t microbatches, Bytes device_memory);
 
 /// The candidates of one number of llm replicas, grouping and choice of degrees.
 class ReplicaShapes {
@@ -46,8 +52,7 @@ class ReplicaShapes {
   GroupTimes times_of(const PipelineShape& shape) const;
   bool add_group(std::size_t g, const std::vector<GroupShare>& shares, LayoutCandidate& candidate,
                  std::vector<GroupTimes>& times);
-  bool fits_in_phases(LayoutCandidate& candidate, const std::vector<GroupShare>& shares,
-                      const std::vector<GroupTimes>& times);
+  bool fits_in_phases(LayoutCandidate& candidate, const std::vector<GroupTimes>& times);
   std::optional<LayoutCandidate> cut(const std::vector<GroupShare>& shares);
 
   const AutoLayoutRequest& request_;

@@ -32,6 +32,8 @@ struct Estimated {
     made.work_ms = {18, 12, 12};
     made.state_bytes = {100, 100, 100};
     made.activation_bytes = {10, 10, 10};
+    made.arriving_bytes = {0, 0, 0};
+    made.crossing_bytes.resize(3);
     weights = std::make_shared<const LayerWeights>(std::move(made));
   }
   Estimated(const Estimated&) = delete;

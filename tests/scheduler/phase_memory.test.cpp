@@ -5,55 +5,106 @@
 namespace troupe::scheduler {
 namespace {
 
+PhaseStage encoder(double state, double microbatch) {
+  PhaseStage stage;
+  stage.state_bytes = state;
+  stage.demand.microbatch_bytes = microbatch;
+  return stage;
+}
+
+PhaseStage llm(double state, double microbatch, double depth = 1) {
+  PhaseStage stage = encoder(state, microbatch);
+  stage.demand.is_llm = true;
+  stage.demand.depth = depth;
+  return stage;
+}
+
 TEST_CASE("a window is as wide as the narrowest encoder has room for", "[scheduler]") {
   // Device 0: 60 bytes of state; beside one of 8 of the llm 32 are left: six microbatches of 5.
   // Device 1: 80 of state and an encoder alone: six microbatches of 3.
-  PhaseMemory held(2, 100);
-  held.add(0, true, 20, 5);
-  held.add(0, false, 40, 8);
-  held.add(1, true, 80, 3);
-  const auto windows = [&](double microbatches) { return held.pace(microbatches, 12).windows; };
-  CHECK(held.least_bytes() == 83);
-  CHECK(windows(6) == 1);
-  CHECK(windows(7) == 2);
-  CHECK(windows(18) == 3);
-  held.add(1, false, 14, 1);  // 6 are left, one for the llm: one microbatch.
+  const auto held_with = [](double microbatches) {
+    PhaseMemory held(2, 100);
+    held.add(0, encoder(20, 5), microbatches);
+    held.add(0, llm(40, 8), 12);
+    held.add(1, encoder(80, 3), microbatches);
+    return held;
+  };
+  CHECK(held_with(6).least_bytes() == 83);
+  CHECK(held_with(6).pace().windows == 1);
+  CHECK(held_with(7).pace().windows == 2);
+  CHECK(held_with(18).pace().windows == 3);
+  auto held = held_with(12);
+  held.add(1, llm(14, 1), 12);  // 6 are left, one for the llm: one microbatch.
   CHECK(held.least_bytes() == 98);
-  CHECK(windows(12) == 12);
-  // With three microbatches of another stage in flight on device 1.
+  CHECK(held.pace().windows == 12);
+  // With three microbatches of both stages in flight on device 1.
   CHECK(held.wanted_bytes() == 98);
-  held.add(1, false, 0, 1, 3);
-  CHECK(held.wanted_bytes() == 101);
+  held.add(1, llm(0, 1, 3), 12);
+  CHECK(held.wanted_bytes() == 103);
   CHECK(held.least_bytes() == 99);
 }
 
 TEST_CASE("an llm is held back as far as its room is short of what it has in flight",
           "[scheduler]") {
-  PhaseMemory held(2, 100);
-  held.add(0, true, 20, 5);
-  held.add(0, false, 40, 8, 6);
+  const auto held_with = [](double microbatches) {
+    PhaseMemory held(2, 100);
+    held.add(0, encoder(20, 5), microbatches);
+    held.add(0, llm(40, 8, 6), 12);
+    return held;
+  };
   // 40 are left: three of six microbatches in flight beside three of the encoder's, whose six make
   // two windows; four would leave room for one, six windows.
-  CHECK(held.pace(6, 12).held_back == 2);
-  CHECK(held.pace(6, 12).windows == 2);
+  auto held = held_with(6);
+  CHECK(held.pace().held_back == 2);
+  CHECK(held.pace().windows == 2);
   // Of 24 the same would make eight windows; beside two in flight four fit, six windows.
-  CHECK(held.pace(24, 12).held_back == 3);
-  CHECK(held.pace(24, 12).windows == 6);
-  held.add(1, false, 60, 8, 5);  // 40 are five.
-  CHECK(held.pace(6, 12).held_back == 2);
-  held.add(1, false, 24, 8, 5);  // 16 are one of each.
-  CHECK(held.pace(6, 12).held_back == 5);
+  CHECK(held_with(24).pace().held_back == 3);
+  CHECK(held_with(24).pace().windows == 6);
+  held.add(1, llm(60, 8, 5), 12);  // 40 are five.
+  CHECK(held.pace().held_back == 2);
+  held.add(1, llm(24, 8, 5), 12);  // 16 are one of each.
+  CHECK(held.pace().held_back == 5);
 }
 
 TEST_CASE("memory without a limit holds all in one window", "[scheduler]") {
   PhaseMemory held(1, 0);
-  held.add(0, true, 1e12, 1e12);
-  held.add(0, false, 1e12, 1e12, 8);
-  CHECK(held.pace(1000, 1000).windows == 1);
-  CHECK(held.pace(1000, 1000).held_back == 1);
+  held.add(0, encoder(1e12, 1e12), 1000);
+  held.add(0, llm(1e12, 1e12, 8), 1000);
+  CHECK(held.pace().windows == 1);
+  CHECK(held.pace().held_back == 1);
   PhaseMemory none(1, 10);
-  none.add(0, false, 20, 5);  // No encoder: nothing to go over in windows.
-  CHECK(none.pace(1000, 1000).windows == 1);
+  none.add(0, llm(20, 5), 1000);  // No encoder: nothing to go over in windows.
+  CHECK(none.pace().windows == 1);
+}
+
+TEST_CASE("segments of a track are stages of either side, with the rows that they get",
+          "[scheduler]") {
+  // vision of two layers before an llm of two, cut behind the first and the third.
+  const ModuleId vision{0}, last{1};
+  LayerWeights weights;
+  weights.layers = {{vision, 0}, {vision, 1}, {last, 0}, {last, 1}};
+  weights.state_bytes = {100, 101, 102, 103};
+  weights.activation_bytes = {1, 2, 3, 4};
+  weights.arriving_bytes = {0, 10, 0, 20};
+  weights.crossing_bytes = {{}, {5, 6}, {7, 8}, {}};
+  const auto stages = phase_stages({{0, 1, 2, 3}, 0, {0, 1, 3, 4}}, weights, last);
+  REQUIRE(stages.size() == 4);
+  const std::vector<std::int32_t> segments{0, 1, 1, 2};
+  const std::vector<double> state{100, 101, 102, 103}, kept{1, 12, 11, 24}, depths{3, 2, 2, 1};
+  for (std::size_t s = 0; s < 4; ++s) {
+    INFO("stage " << s);
+    CHECK(stages[s].segment == segments[s]);
+    CHECK(stages[s].state_bytes == state[s]);
+    CHECK(stages[s].demand.is_llm == (s >= 2));
+    CHECK(stages[s].demand.microbatch_bytes == kept[s]);
+    CHECK(stages[s].demand.depth == depths[s]);
+    CHECK(stages[s].demand.rows.most == (s == 1 ? 6 : s == 2 ? 8 : 0));
+    CHECK(stages[s].demand.rows.least == (s == 1 ? 5 : s == 2 ? 7 : 0));
+  }
+  // Inside a stage nothing comes from others.
+  const auto one = phase_stages({{2, 3}, 0, {0, 2}}, weights, last);
+  REQUIRE(one.size() == 1);
+  CHECK(one[0].demand.microbatch_bytes == 3 + 8 + 4);
 }
 
 }  // namespace
