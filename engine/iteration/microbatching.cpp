@@ -167,7 +167,8 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
   input.max_in_flight = in_flight_bounds();
   if (input.max_in_flight.empty() && bounds_memory()) {
     auto bounds = scheduler::memory_bounds(plan_, work.bound_costs, costs_->device_memory,
-                                           input.microbatches, options_.schedule, *work.flow);
+                                           input.microbatches, options_.schedule, *work.flow,
+                                           SampleUnits(batch.samples, work.pieces));
     if (!bounds.ok()) return std::move(bounds).error();
     input.max_in_flight = std::move(bounds).value();
   }

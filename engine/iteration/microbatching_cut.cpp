@@ -147,7 +147,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
     return options_.max_in_flight > 0 &&
            !scheduler::memory_bounds(plan_, work->bound_costs, costs_->device_memory,
                                      made.value().iteration.microbatches, options_.schedule,
-                                     *work->flow)
+                                     *work->flow, SampleUnits(batch.samples, work->pieces))
                 .ok();
   };
   if (!is_bounded || !lacks_room()) return made;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -33,20 +32,19 @@ class Windows {
           const std::vector<std::int32_t>& widths)
       : graph_(graph),
         part_(part_of_stage),
-        parts_(widths.size()),
+        widths_(widths),
         order_(sorted_tasks(graph)),
         of_(graph.tasks.size(), 0) {
     for (std::size_t t = 0; t < of_.size(); ++t) {
       const Task& task = graph.tasks[t];
-      const std::int32_t width = widths[at(part_[at(task.stage)])];
-      if (width > 0 && is_encoder(graph, static_cast<std::int32_t>(t)))
-        of_[t] = task.microbatch / width;
+      const bool has_windows = widths[at(part_[at(task.stage)])] > 0;
+      if (has_windows && is_encoder(graph, static_cast<std::int32_t>(t))) of_[t] = task.microbatch;
     }
   }
 
   std::vector<std::int32_t> make() && {
     place_llm();
-    merge();
+    cut();
     return std::move(of_);
   }
 
@@ -78,39 +76,62 @@ class Windows {
     }
   }
 
-  /// Makes one window of those from an encoder's backward to the latest llm work that it needs.
-  void merge() {
-    std::vector<std::int32_t> own(1 + at(*std::max_element(of_.begin(), of_.end())));
-    std::iota(own.begin(), own.end(), 0);
-    std::vector<std::vector<std::int32_t>> becomes(parts_, own);  // Per part.
-    for (std::size_t t = 0; t < of_.size(); ++t)
-      for (const Dependency& use : graph_.users(static_cast<std::int32_t>(t))) {
-        if (!is_encoder(graph_, use.task)) continue;
-        const std::int32_t first = of_[at(use.task)];
-        for (std::int32_t w = first + 1; w <= of_[t]; ++w) {
-          std::int32_t& window = becomes[at(part_of(t))][at(w)];
-          window = std::min(window, first);
+  /// From places of microbatches to windows.
+  void cut() {
+    const WindowCuts none(1 + *std::max_element(of_.begin(), of_.end()));
+    std::vector<WindowCuts> cuts(widths_.size(), none);  // Per part.
+    for (std::size_t t = 0; t < of_.size(); ++t) {
+      const auto task = static_cast<std::int32_t>(t);
+      for (const Dependency& use : graph_.users(task))
+        if (is_encoder(graph_, task) || is_encoder(graph_, use.task)) {
+          const auto [first, last] = std::minmax(of_[t], of_[at(use.task)]);
+          cuts[at(part_of(t))].join(first, last);
         }
-      }
-    // A window that became another goes where that one went; then numbers without gaps.
-    for (auto& numbers : becomes) {
-      std::int32_t next = 0;
-      for (std::size_t w = 0; w < numbers.size(); ++w)
-        numbers[w] = numbers[w] == static_cast<std::int32_t>(w) ? next++ : numbers[at(numbers[w])];
     }
-    for (std::size_t t = 0; t < of_.size(); ++t) of_[t] = becomes[at(part_of(t))][at(of_[t])];
+    std::vector<std::vector<std::int32_t>> windows;
+    for (std::size_t p = 0; p < cuts.size(); ++p) windows.push_back(cuts[p].windows(widths_[p]));
+    for (std::size_t t = 0; t < of_.size(); ++t) of_[t] = windows[at(part_of(t))][at(of_[t])];
   }
 
   std::int32_t part_of(std::size_t task) const { return part_[at(graph_.tasks[task].stage)]; }
 
   const TaskGraph& graph_;
   const std::vector<std::int32_t>& part_;
-  const std::size_t parts_;
+  const std::vector<std::int32_t>& widths_;
   const std::vector<std::int32_t> order_;
-  std::vector<std::int32_t> of_;
+  std::vector<std::int32_t> of_;  // Per task: its place, behind `cut` its window.
 };
 
 }  // namespace
+
+void WindowCuts::join(std::int32_t first, std::int32_t last) {
+  for (std::int32_t place = first + 1; place <= last; ++place) joined_[at(place)] = true;
+}
+
+std::int32_t WindowCuts::least_width() const {
+  std::int32_t width = 0, widest = 1;
+  for (const bool is_joined : joined_) {
+    width = is_joined ? width + 1 : 1;
+    widest = std::max(widest, width);
+  }
+  return widest;
+}
+
+std::vector<std::int32_t> WindowCuts::windows(std::int32_t width) const {
+  std::vector<std::int32_t> windows(joined_.size());
+  std::int32_t window = 0;
+  std::size_t begin = 0;  // Of the window.
+  for (std::size_t place = 0; place < joined_.size();) {
+    std::size_t end = place + 1;
+    while (end < joined_.size() && joined_[end]) ++end;
+    if (place > begin && end - begin > at(width)) {
+      begin = place;
+      ++window;
+    }
+    for (; place < end; ++place) windows[place] = window;
+  }
+  return windows;
+}
 
 std::vector<std::int32_t> phase_windows(const TaskGraph& graph,
                                         const std::vector<std::int32_t>& part_of_stage,

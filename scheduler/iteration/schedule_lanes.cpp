@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
-#include <numeric>
 #include <tuple>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/iteration/disjoint_sets.hpp"
 
 namespace troupe::scheduler {
 
@@ -146,27 +146,18 @@ TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& g
 }
 
 std::vector<std::int32_t> connected_parts(const TaskGraph& graph) {
-  std::vector<std::int32_t> parent(graph.stages.size());
-  std::iota(parent.begin(), parent.end(), 0);
-  const auto root = [&](std::int32_t stage) {
-    while (parent[at(stage)] != stage) stage = parent[at(stage)] = parent[at(parent[at(stage)])];
-    return stage;
-  };
-  const auto join = [&](std::int32_t one, std::int32_t other) {
-    parent[at(root(one))] = root(other);
-  };
+  DisjointSets stages(graph.stages.size());
   for (const auto& dependency : graph.dependencies)
-    join(graph.tasks[at(dependency.task)].stage, graph.tasks[at(dependency.needs)].stage);
+    stages.join(at(graph.tasks[at(dependency.task)].stage),
+                at(graph.tasks[at(dependency.needs)].stage));
   // An llm with text alone needs nothing of its device's encoders, but others wait for them.
-  std::map<std::int32_t, std::int32_t> first_on;  // By device.
-  for (std::size_t s = 0; s < parent.size(); ++s) {
-    const auto stage = static_cast<std::int32_t>(s);
-    join(first_on.try_emplace(graph.stages[s].device, stage).first->second, stage);
-  }
+  std::map<std::int32_t, std::size_t> first_on;  // By device.
+  for (std::size_t s = 0; s < graph.stages.size(); ++s)
+    stages.join(first_on.try_emplace(graph.stages[s].device, s).first->second, s);
   std::vector<std::int32_t> number(graph.stages.size(), -1), part(graph.stages.size());
   std::int32_t count = 0;
   for (std::size_t s = 0; s < part.size(); ++s) {
-    auto& own = number[at(root(static_cast<std::int32_t>(s)))];
+    auto& own = number[stages.root(s)];
     if (own < 0) own = count++;
     part[s] = own;
   }

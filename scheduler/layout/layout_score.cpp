@@ -250,7 +250,7 @@ void LayoutScorer::weigh_rows(const MicrobatchList& microbatches,
 }
 
 Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(
-    const ParallelPlan& plan, const SimulationCosts& costs,
+    const ParallelPlan& plan, const SimulationCosts& costs, std::span<const SampleShape> samples,
     const std::shared_ptr<const RowFlow>& flow,
     const std::vector<MicrobatchList>& microbatches) const {
   std::vector<std::int32_t> none;
@@ -259,7 +259,7 @@ Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(
     return std::vector<std::int32_t>(plan.stages.size(), request_.max_in_flight);
   if (request_.device_memory.count() == 0) return none;
   return memory_bounds(plan, with_arriving_rows(costs, plan, flow), request_.device_memory,
-                       microbatches, request_.schedule, *flow);
+                       microbatches, request_.schedule, *flow, SampleUnits(samples, {}));
 }
 
 Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t batches,
@@ -282,7 +282,7 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
     if (window) {
       input.max_in_flight.assign(plan.stages.size(), *window);
     } else {
-      auto bounds = in_flight_bounds(plan, costs, input.flow, input.microbatches);
+      auto bounds = in_flight_bounds(plan, costs, batches_[b], input.flow, input.microbatches);
       if (!bounds.ok()) return std::move(bounds).error();
       input.max_in_flight = std::move(bounds).value();
     }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,7 @@ class LayoutScorer {
   ParallelPlan finest_at(const std::vector<Parallelism>& parallelisms) const;
   /// Per stage, of phases: microbatches that may be in flight; empty: no bound.
   Result<std::vector<std::int32_t>> in_flight_bounds(
-      const ParallelPlan& plan, const SimulationCosts& costs,
+      const ParallelPlan& plan, const SimulationCosts& costs, std::span<const SampleShape> samples,
       const std::shared_ptr<const RowFlow>& flow,
       const std::vector<MicrobatchList>& microbatches) const;
 

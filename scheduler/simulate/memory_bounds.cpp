@@ -244,7 +244,8 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
                                                 const std::vector<MicrobatchList>& microbatches,
-                                                const Schedule& schedule, const RowFlow& flow) {
+                                                const Schedule& schedule, const RowFlow& flow,
+                                                const SampleUnits& units) {
   const auto rooms = rooms_of(plan, costs, device_memory);
   std::vector<LargestMicrobatch> largest;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
@@ -254,10 +255,9 @@ Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
     if (largest.back().bytes > room)
       return too_large(largest.back(), room, stage, plan.pipeline_of(stage));
   }
-  if (!has_phases(schedule) || !keep_windows_apart(plan, microbatches))
-    return even_bounds(plan, rooms, largest);
-  return divided_bounds(plan, rooms,
-                        room_demands(plan, flow, costs.bytes_per_element, largest, microbatches));
+  if (!has_phases(schedule)) return even_bounds(plan, rooms, largest);
+  return divided_bounds(
+      plan, rooms, room_demands(plan, flow, units, costs.bytes_per_element, largest, microbatches));
 }
 
 }  // namespace troupe::scheduler

@@ -14,6 +14,8 @@
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_pieces.hpp"
+#include "runtime/vocabulary/sample_shape.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/simulate/simulate_plan.hpp"
@@ -53,21 +55,21 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 /// in the bound above too.
 ///
 /// In schedules of phases encoders and llm divide the room so that the llm takes least time
-/// (`divide_room`). Elsewhere all stages of a device share it evenly: it is not known how much
-/// sooner a step ends with more in flight on one of them. So they do in phases whose windows may
-/// have to become one (`phase_windows`), as samples deferred to a later microbatch of the llm have
-/// them, or encoders that have a microbatch of it in different places of their lists: encoders then
-/// keep more than a window, and narrower ones could leave no order that keeps within bounds.
+/// (`divide_room`), which has room for windows that cannot be cut further (`least_widths`): samples
+/// deferred to a later microbatch of the llm make them wider, and encoders that have a microbatch
+/// of it in different places of their lists. Elsewhere all stages of a device share it evenly: it
+/// is not known how much sooner a step ends with more in flight on one of them.
 ///
 /// Where encoders share a device, rows that wait there for the llm until it has been through a
 /// window count with each of the window's microbatches, or the gradients that come for encoders.
-/// `flow`: of all units; the rows are among what `costs` has the llm keep (`with_arriving_rows`).
+/// `flow`: of `units`; the rows are among what `costs` has the llm keep (`with_arriving_rows`).
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
                                                 const std::vector<MicrobatchList>& microbatches,
-                                                const Schedule& schedule, const RowFlow& flow);
+                                                const Schedule& schedule, const RowFlow& flow,
+                                                const SampleUnits& units);
 
 }  // namespace troupe::scheduler

@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "runtime/vocabulary/index.hpp"
+#include "scheduler/iteration/disjoint_sets.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
+#include "scheduler/iteration/phase_windows.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 
 namespace troupe::scheduler {
@@ -56,12 +58,76 @@ RowBytes crossing_bytes(const ModelGraph& model, const RowFlow& flow, double byt
   return bytes;
 }
 
+namespace {
+
+/// Places in encoders' lists where a microbatch of the llm has something encoded.
+struct EncodedPlaces {
+  std::int32_t first = std::numeric_limits<std::int32_t>::max();
+  std::int32_t last = -1;  ///< -1: nowhere.
+};
+
+/// Replicas that have a device in common.
+DisjointSets sharing_replicas(const ParallelPlan& plan) {
+  DisjointSets replicas(plan.replicas.size());
+  std::vector<ReplicaId> first(plan.devices.size());
+  for (const Stage& stage : plan.stages)
+    for (const DeviceId device : stage.devices) {
+      ReplicaId& own = first[device.index()];
+      if (!own.valid()) own = stage.replica;
+      replicas.join(own.index(), stage.replica.index());
+    }
+  return replicas;
+}
+
+/// Per sample that the llm trains: where.
+std::vector<SamplePlace> trained_places(const ParallelPlan& plan, const SampleUnits& units,
+                                        const std::vector<MicrobatchList>& microbatches) {
+  std::vector<SamplePlace> places(units.whole());
+  for (std::size_t r = 0; r < microbatches.size(); ++r) {
+    if (!plan.is_llm(ReplicaId{r})) continue;
+    for (std::size_t m = 0; m < microbatches[r].size(); ++m)
+      for (const Part& part : microbatches[r][m].parts)
+        for (const std::int32_t sample : part.samples)
+          places[at(sample)] = {ReplicaId{r}, MicrobatchId{m}, PartId{}};
+  }
+  return places;
+}
+
+/// Per replica of the llm and microbatch. `replicas`: those that exchange rows are joined.
+std::vector<std::vector<EncodedPlaces>> encoded_places(
+    const ParallelPlan& plan, const RowFlow& flow, const SampleUnits& units,
+    const std::vector<MicrobatchList>& microbatches, DisjointSets& replicas) {
+  const auto trained = trained_places(plan, units, microbatches);
+  std::vector<std::vector<EncodedPlaces>> encoded;
+  for (const MicrobatchList& list : microbatches) encoded.emplace_back(list.size());
+  for (std::size_t r = 0; r < microbatches.size(); ++r) {
+    if (plan.is_llm(ReplicaId{r})) continue;
+    const auto& modules = plan.module_groups[plan.replicas[r].group.index()].modules;
+    for (std::size_t m = 0; m < microbatches[r].size(); ++m)
+      for (const Part& part : microbatches[r][m].parts)
+        for (const std::int32_t unit : part.samples) {
+          const SamplePlace& place = trained[at(units.sample_of(unit))];
+          const bool has_rows = std::ranges::any_of(
+              modules, [&](ModuleId module) { return flow.output(module, unit) > 0; });
+          if (!has_rows || !place.replica.valid()) continue;
+          replicas.join(r, place.replica.index());
+          auto& [first, last] = encoded[place.replica.index()][place.microbatch.index()];
+          first = std::min(first, static_cast<std::int32_t>(m));
+          last = std::max(last, static_cast<std::int32_t>(m));
+        }
+  }
+  return encoded;
+}
+
+}  // namespace
+
 std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& flow,
-                                     double bytes_per_element,
+                                     const SampleUnits& units, double bytes_per_element,
                                      const std::vector<LargestMicrobatch>& largest,
                                      const std::vector<MicrobatchList>& microbatches) {
   const auto depths = stage_depths(plan);
   const auto crossings = crossings_of(plan);
+  const auto widths = least_widths(plan, flow, units, microbatches);
   std::vector<RoomDemand> demands(plan.devices.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const MicrobatchList& list = microbatches[plan.stages[s].replica.index()];
@@ -75,42 +141,34 @@ std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& fl
                        stage.is_llm ? Crossing::rows : Crossing::gradients, list);
     stage.microbatches = static_cast<double>(list.size());
     stage.depth = depths[s];
+    if (!stage.is_llm) stage.least_width = widths[plan.stages[s].replica.index()];
     for (const DeviceId device : plan.stages[s].devices) demands[device.index()].add(stage);
   }
   return demands;
 }
 
-bool keep_windows_apart(const ParallelPlan& plan, const std::vector<MicrobatchList>& microbatches) {
-  constexpr std::int32_t kNone = -1;
-  std::vector<std::vector<std::int32_t>> places(microbatches.size());  // By microbatch of the llm.
-  std::vector<std::int32_t*> place_of;                                 // By sample.
-  const auto visit = [&](bool llm, const auto& see) {
-    for (std::size_t r = 0; r < microbatches.size(); ++r) {
-      if (plan.is_llm(ReplicaId{r}) != llm) continue;
-      for (std::size_t m = 0; m < microbatches[r].size(); ++m)
-        for (const Part& part : microbatches[r][m].parts)
-          for (const std::int32_t sample : part.samples) see(r, m, at(sample));
+std::vector<std::int32_t> least_widths(const ParallelPlan& plan, const RowFlow& flow,
+                                       const SampleUnits& units,
+                                       const std::vector<MicrobatchList>& microbatches) {
+  DisjointSets replicas = sharing_replicas(plan);
+  const auto encoded = encoded_places(plan, flow, units, microbatches, replicas);
+  std::size_t longest = 1;
+  for (const MicrobatchList& list : microbatches) longest = std::max(longest, list.size());
+  // By the replica that stands for all that have windows in common.
+  std::vector<WindowCuts> cuts(plan.replicas.size(),
+                               WindowCuts(static_cast<std::int32_t>(longest)));
+  for (std::size_t r = 0; r < encoded.size(); ++r) {
+    std::int32_t last = 0;
+    for (const EncodedPlaces& own : encoded[r]) {
+      if (own.last < 0) continue;  // Text alone.
+      last = std::max(last, own.last);
+      cuts[replicas.root(r)].join(own.first, last);
     }
-  };
-  for (std::size_t r = 0; r < microbatches.size(); ++r)
-    places[r].assign(microbatches[r].size(), kNone);
-  visit(true, [&](std::size_t r, std::size_t m, std::size_t sample) {
-    if (place_of.size() <= sample) place_of.resize(sample + 1);
-    place_of[sample] = &places[r][m];
-  });
-  bool apart = true;
-  visit(false, [&](std::size_t, std::size_t m, std::size_t sample) {
-    // Pieces of a sample are of no microbatch of the llm by their own number.
-    std::int32_t* place = sample < place_of.size() ? place_of[sample] : nullptr;
-    const auto here = static_cast<std::int32_t>(m);
-    apart = apart && place && (*place == kNone || *place == here);
-    if (apart) *place = here;
-  });
-  for (auto& own : places) {
-    std::erase(own, kNone);  // Text alone.
-    apart = apart && std::ranges::is_sorted(own);
   }
-  return apart;
+  std::vector<std::int32_t> widths;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
+    widths.push_back(cuts[replicas.root(r)].least_width());
+  return widths;
 }
 
 }  // namespace troupe::scheduler

@@ -1,5 +1,4 @@
-// What the stages of a plan want of their devices' room in a schedule of phases, and whether the
-// cut of a step lets them divide it.
+// What the stages of a plan want of their devices' room in a schedule of phases.
 //
 // Pure. Helper of memory_bounds.cpp; what crosses between encoders and llm also of
 // layout_score.cpp.
@@ -12,6 +11,7 @@
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
+#include "runtime/vocabulary/sample_pieces.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/simulate/room_division.hpp"
 
@@ -34,15 +34,25 @@ RowBytes crossing_bytes(const ModelGraph& model, const RowFlow& flow, double byt
                         const MicrobatchList& list);
 
 /// Per device, without what leaves it. `largest`: per stage; what the llm keeps has the rows that
-/// come for it in it.
+/// come for it in it. `flow`: of `units`.
+///
+/// Where encoders share a device, rows that wait there for the llm until it has been through a
+/// window count with each of the window's microbatches, or the gradients that come for encoders:
+/// for as many microbatches of the llm as windows of a step have on average.
 std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& flow,
-                                     double bytes_per_element,
+                                     const SampleUnits& units, double bytes_per_element,
                                      const std::vector<LargestMicrobatch>& largest,
                                      const std::vector<MicrobatchList>& microbatches);
 
-/// Whether windows never have to become one (`phase_windows`), however wide they are: all encoders
-/// have the samples of a microbatch of the llm in one place of their lists, and those of the next
-/// one not before it. Cost: O(samples).
-bool keep_windows_apart(const ParallelPlan& plan, const std::vector<MicrobatchList>& microbatches);
+/// Per replica: microbatches that windows of its encoders cannot be narrower than, so that all that
+/// they encode is trained in the same window (`phase_windows`). 1 where each microbatch of the llm
+/// has all its samples in one place of encoders' lists, and the next one not before it; more where
+/// samples are deferred, or pieces or samples encoded in other rounds. `flow`: of `units`.
+///
+/// The same of all that exchange rows or share devices, the llm too. Cost: O(units + replicas x
+/// microbatches).
+std::vector<std::int32_t> least_widths(const ParallelPlan& plan, const RowFlow& flow,
+                                       const SampleUnits& units,
+                                       const std::vector<MicrobatchList>& microbatches);
 
 }  // namespace troupe::scheduler

@@ -32,6 +32,7 @@ void RoomDemand::add(const StageDemand& stage) {
     encoder_bytes += stage.microbatch_bytes - stage.offloaded_bytes;
     once_bytes += stage.offloaded_bytes;
     encoder_microbatches = std::max(encoder_microbatches, stage.microbatches);
+    least_width = std::max(least_width, stage.least_width);
     gradient_bytes += stage.rows.most;
   }
 }
@@ -53,7 +54,7 @@ RoomDivision divide_room(double room, const RoomDemand& wanted) {
   double least = std::numeric_limits<double>::infinity();
   for (auto in_flight = static_cast<std::int32_t>(demand.depth); in_flight >= 1; --in_flight) {
     double width = width_beside(in_flight, room, demand);
-    if (width < 1 && in_flight > 1) continue;
+    if (width < demand.least_width && in_flight > 1) continue;
     // One of each all the same; who keeps nothing is in no one's way where the llm lacks room.
     width = std::max(demand.encoder_bytes > 0 ? 1.0 : kMany, width);
     const double windows = std::max(1.0, std::ceil(demand.encoder_microbatches / width));

@@ -25,6 +25,7 @@ struct StageDemand {
   RowBytes rows;
   double microbatches = 0;  ///< Of a step, on its replica.
   double depth = 1;         ///< Of the llm: stages from it to the end; whole, >= 1.
+  double least_width = 1;   ///< Of an encoder: what windows cannot be narrower than; >= 1.
 };
 
 /// What all stages of a device would keep there. Bytes are not negative.
@@ -33,6 +34,7 @@ struct RoomDemand {
   double once_bytes = 0;            ///< Beside these, however wide windows are.
   double leaving_bytes = 0;         ///< Parameters of encoders: the llm has their room.
   double encoder_microbatches = 0;  ///< Of a step, on the replica that encodes most.
+  double least_width = 1;           ///< Of these, what windows cannot be narrower than; >= 1.
   double llm_bytes = 0;             ///< Of one microbatch of each stage of the llm.
   double llm_microbatches = 0;      ///< Of a step, on the replica that trains most.
   double depth = 1;  ///< Microbatches of the llm in flight where nothing binds; whole, >= 1.
@@ -68,13 +70,15 @@ struct RoomDivision {
 ///     width = (room + leaving_bytes - in_flight x llm_bytes - once_bytes) / encoder_bytes
 ///     windows = encoder_microbatches / width, rounded up
 ///
-/// where width is no more than `room` alone has place for. Halves would leave an llm that is short
-/// of memory waiting beside room that encoders have no use for. Ties: more in flight.
+/// where width is no more than `room` alone has place for, and no less than `least_width`: with
+/// less there would be no order. Halves would leave an llm that is short of memory waiting beside
+/// room that encoders have no use for. Ties: more in flight.
 ///
 /// Never more than the room, if that holds a microbatch of each; else one of each all the same.
-/// Every device decides by itself, and windows that it shares with others are the narrowest one's.
-/// Stages of a replica are about alike, so that this is the one with most in flight, and the others
-/// are in no one's way.
+/// Where `least_width` does not fit either, one of the llm is in flight, and encoders have the
+/// rest: who makes a schedule will find none. Every device decides by itself, and windows that it
+/// shares with others are the narrowest one's. Stages of a replica are about alike, so that this is
+/// the one with most in flight, and the others are in no one's way.
 ///
 /// Cost: O(depth). REQUIRES: room >= 0.
 RoomDivision divide_room(double room, const RoomDemand& wanted);

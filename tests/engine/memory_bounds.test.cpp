@@ -38,8 +38,9 @@ Result<std::vector<std::int32_t>> bounds_of(const ParallelPlan& plan,
                                             Bytes device_memory,
                                             const std::vector<MicrobatchList>& microbatches,
                                             const std::string& schedule) {
-  return memory_bounds(plan, costs, device_memory, microbatches, schedule,
-                       *flow_of(plan, std::vector<SampleShape>(16)));
+  const std::vector<SampleShape> empty(16);
+  return memory_bounds(plan, costs, device_memory, microbatches, schedule, *flow_of(plan, empty),
+                       SampleUnits(empty, {}));
 }
 
 std::optional<double> cap_ms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
@@ -150,13 +151,21 @@ struct Phased : Fixture {
       return (stage.value == 0 ? 5.0 : 20.0) * static_cast<double>(samples.size());
     };
   }
-  /// Where state leaves 50 bytes of the first device, and 150 of the other.
+  /// Where state leaves 50 bytes of the first device, and 150 of the other. Unit 16 is the picture
+  /// of sample 2; rows weigh nothing.
   Bounds bounds(const std::string& schedule, const std::vector<std::vector<std::int32_t>>& vision,
                 const std::vector<std::vector<std::int32_t>>& llm) const {
     std::vector<MicrobatchList> cut(2);
     for (const auto& samples : vision) cut[0].push_back({{{samples}}});
     for (const auto& samples : llm) cut[1].push_back({{{samples}}});
-    return bounds_of(plan, costs, Bytes{250}, cut, schedule).value();
+    const std::vector<SampleShape> samples(16, with_picture(plan));
+    const std::vector<SamplePiece> pieces{{2, ModuleId{0}, 0, 1}};
+    const SampleUnits units(samples, pieces);
+    auto light = costs;
+    light.bytes_per_element = 0;
+    return memory_bounds(plan, light, Bytes{250}, cut, schedule,
+                         scheduler::RowFlow(plan.model, units.shapes()), units)
+        .value();
   }
 };
 
@@ -175,17 +184,27 @@ TEST_CASE("in phases an llm short of memory has what encoders can spare", "[engi
          Phased::Bounds{1, 2, 1}));
 }
 
-TEST_CASE("windows that may have to become one share the room evenly", "[engine]") {
+TEST_CASE("of a device's room windows that cannot be cut have theirs first", "[engine]") {
   const Phased phased;
-  // Samples that wait for a later microbatch of the llm: 25 bytes for each.
-  CHECK((phased.bounds("three-phase", {{0, 1}, {2}, {3}}, {{0}, {1, 2}, {3}}) ==
-         Phased::Bounds{2, 1, 3}));
-  // The other way round.
-  CHECK(
-      (phased.bounds("three-phase", {{0}, {1}, {2}}, {{0}, {2}, {1}}) == Phased::Bounds{5, 1, 7}));
-  // A piece of a sample, which nobody trains by that number.
-  CHECK((phased.bounds("three-phase", {{0}, {9}}, {{0}, {1}}) == Phased::Bounds{5, 1, 7}));
-  CHECK((phased.bounds("three-phase", {{0}, {1}}, {{0}, {1}}) == Phased::Bounds{2, 2, 1}));
+  const auto bounds = [&](const std::vector<std::vector<std::int32_t>>& vision,
+                          const std::vector<std::vector<std::int32_t>>& llm) {
+    return phased.bounds("three-phase", vision, llm);
+  };
+  const std::vector<std::vector<std::int32_t>> four{{0}, {1}, {2}, {3}};
+  // Two of the llm's in flight leave ten bytes, two of vision's, and one leaves six.
+  CHECK((bounds(four, four) == Phased::Bounds{2, 2, 1}));
+  // Samples 1 and 2 are trained the other way round: two are enough for that.
+  CHECK((bounds(four, {{0}, {2}, {1}, {3}}) == Phased::Bounds{2, 2, 1}));
+  // Of 3, 2 and 1 all three are kept from the first to the last; and where 0 waits for the third.
+  CHECK((bounds(four, {{0}, {3}, {2}, {1}}) == Phased::Bounds{6, 1, 1}));
+  CHECK((bounds(four, {{1}, {2}, {0}, {3}}) == Phased::Bounds{6, 1, 1}));
+  // One of 40 bytes leaves two of vision's. No order has room for four, and none is promised it.
+  CHECK((bounds(four, {{1}, {2}, {0, 3}}) == Phased::Bounds{2, 1, 1}));
+  // Text waits for nobody.
+  CHECK((bounds({{0}, {1}}, {{5}, {0}, {6}, {1}}) == Phased::Bounds{2, 2, 1}));
+  // A piece is trained where its sample is.
+  CHECK((bounds({{16}, {1}, {0}}, {{0}, {1}, {2}}) == Phased::Bounds{6, 1, 1}));
+  CHECK((bounds({{0}, {1}, {16}}, {{0}, {1}, {2}}) == Phased::Bounds{2, 2, 1}));
 }
 
 /// In three phases, of six microbatches with a picture each, where state leaves `room` times what
@@ -203,7 +222,9 @@ Phased::Bounds bounds_of_pictures(Phased phased, double room) {
   for (std::int32_t sample = 0; sample < 6; ++sample)
     for (auto& list : cut) list.push_back({{{{sample}}}});
   const auto bytes = static_cast<std::int64_t>(200 + room * rows);
-  return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase", *flow).value();
+  return memory_bounds(phased.plan, costs, Bytes{bytes}, cut, "three-phase", *flow,
+                       SampleUnits(samples, {}))
+      .value();
 }
 
 TEST_CASE("rows of a window that wait for the llm take room, as gradients for encoders do",

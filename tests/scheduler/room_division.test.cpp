@@ -40,6 +40,22 @@ TEST_CASE("encoders leave the llm what they have no use for", "[scheduler]") {
   CHECK(divide_room(48, sixteen(4, 8)).held_back == 1);
 }
 
+TEST_CASE("windows that cannot be cut have their room before the llm has more in flight",
+          "[scheduler]") {
+  // As above encoders keep eight with six in flight. With five they keep twelve, 2 + 14 / 5, which
+  // takes longer than sixteen with four: 1 + 15 / 4.
+  auto demand = sixteen(4, 8);
+  demand.least_width = 8;
+  CHECK(divide_room(32, demand).in_flight == 6);
+  demand.least_width = 9;
+  CHECK(divide_room(32, demand).in_flight == 4);
+  CHECK(divide_room(32, demand).width == 16);
+  demand.least_width = 16;
+  // Of 16 bytes one in flight leaves twelve: no schedule will keep that, and none is promised more.
+  CHECK(divide_room(16, demand).in_flight == 1);
+  CHECK(divide_room(16, demand).width == 12);
+}
+
 TEST_CASE("the llm leaves encoders what it has no use for", "[scheduler]") {
   // Half of 20 bytes would be ten microbatches of the encoder: two windows.
   const auto kept = divide_room(20, sixteen(1, 4));
@@ -142,7 +158,8 @@ TEST_CASE("what stages want of a device adds up, and rows count where encoders a
 double brute_force(double room, const RoomDemand& demand) {
   double least = std::numeric_limits<double>::infinity();
   for (int in_flight = 1; in_flight <= demand.depth; ++in_flight)
-    for (int width = 1; width <= demand.encoder_microbatches; ++width) {
+    for (int width = static_cast<int>(demand.least_width); width <= demand.encoder_microbatches;
+         ++width) {
       const double encoders = width * demand.encoder_bytes + demand.once_bytes;
       if (encoders > room) continue;
       if (encoders + in_flight * demand.llm_bytes > room + demand.leaving_bytes) continue;
@@ -168,6 +185,9 @@ TEST_CASE("no division of a device's room takes less, and none is more than it",
     if (seed % 3 == 0) demand.once_bytes = draw(random, 0, 10);
     if (seed % 5 == 0) demand.leaving_bytes = draw(random, 0, 30);
     const double room = draw(random, 0, 120);
+    if (seed % 4 == 0)
+      demand.least_width =
+          draw(random, 1, std::min(4, static_cast<int>(demand.encoder_microbatches)));
     const RoomDivision kept = divide_room(room, demand);
     REQUIRE(kept.width >= 1);
     REQUIRE(kept.in_flight >= 1);
@@ -175,11 +195,12 @@ TEST_CASE("no division of a device's room takes less, and none is more than it",
     CHECK(kept.windows == std::ceil(demand.encoder_microbatches / kept.width));
     CHECK(kept.held_back == demand.depth / kept.in_flight);
     const double least = brute_force(room, demand);
-    if (std::isinf(least)) {  // Not even one of each.
-      CHECK(kept.width == 1);
+    if (std::isinf(least)) {  // Not even one of each, or of a window that cannot be cut.
+      CHECK(kept.width <= std::max(1.0, demand.least_width - 1));
       CHECK(kept.in_flight == 1);
       continue;
     }
+    CHECK(kept.width >= demand.least_width);
     const double encoders = kept.width * demand.encoder_bytes + demand.once_bytes;
     CHECK(encoders <= room);
     CHECK(encoders + kept.in_flight * demand.llm_bytes <= room + demand.leaving_bytes);
@@ -192,7 +213,7 @@ TEST_CASE("no division of a device's room takes less, and none is more than it",
     short_of_room += taken > time(1, demand.depth) ? 1 : 0;
     const double width = std::floor(room / 2 / demand.encoder_bytes);
     const double in_flight = std::min(demand.depth, std::floor(room / 2 / demand.llm_bytes));
-    if (width < 1 || in_flight < 1 || seed % 3 == 0) continue;
+    if (width < demand.least_width || in_flight < 1 || seed % 3 == 0) continue;
     const double halves = time(std::ceil(demand.encoder_microbatches / width), in_flight);
     CHECK(taken <= halves * (1 + 1e-12));
     better_than_halves += taken < halves * (1 - 1e-9) ? 1 : 0;
