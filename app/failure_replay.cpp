@@ -121,7 +121,6 @@ Result<scheduler::RecoveryCosts> costs_of(const Options& options, const job::Job
 /// Plays one way to recover.
 using Player =
     std::function<Result<ReplayResult>(RecoveryMode mode, const scheduler::RecoveryCosts& costs)>;
-
 using Arrivals = std::vector<scheduler::NodeArrival>;
 
 struct Machines {
@@ -173,10 +172,11 @@ Result<ReplayResult> play_templates(scheduler::ReplayRequest request, RecoveryMo
   return scheduler::replay_failures(request);
 }
 
-/// Machines that are not here: none of the job's data is used.
+/// Machines that are not here, without the job's data. Families are not waited for without an end.
 Result<Machines> planned_machines(const Options& options, ReplayFacts& facts) {
   auto job = read_job_on_paper(options.job, false);
   if (!job.ok()) return std::move(job).error();
+  auto reads = std::make_shared<EndOnStalledRead>(job.value().job);
   auto setup = engine::prepare(job.value().job);
   if (!setup.ok()) return std::move(setup).error();
   const auto cluster = parse_cluster(options.cluster);
@@ -196,9 +196,9 @@ Result<Machines> planned_machines(const Options& options, ReplayFacts& facts) {
   facts.job = setup.value().job.job.name;
   facts.node = std::to_string(cluster.value().shape.devices_per_node) + " x " + facts.device;
   Machines made{cluster.value().shape.nodes, setup.value().job.data.read_timeout_s, {}};
-  made.prepare = [&options, cluster = cluster.value(), setup = std::move(setup).value()](
-                     const FailureTrace& trace, const Arrivals&,
-                     double duration_ms) -> Result<Player> {
+  made.prepare = [&options, reads = std::move(reads), cluster = cluster.value(),
+                  setup = std::move(setup).value()](const FailureTrace& trace, const Arrivals&,
+                                                    double duration_ms) -> Result<Player> {
     auto model = recovery_model(setup.job, setup.model, setup.modules(),
                                 {trace.peak_nodes, cluster.shape.devices_per_node, cluster.device},
                                 options.model);

@@ -190,10 +190,10 @@ Result<std::unique_ptr<Planning>> open_planning(const PlanningArguments& argumen
   }
   auto job = read_job_on_paper(arguments.job, true);
   if (!job.ok()) return std::move(job).error();
-  auto setup = engine::prepare(job.value().job);
-  if (!setup.ok()) return std::move(setup).error();
   auto planning = std::make_unique<Planning>();
   planning->reads = std::make_unique<EndOnStalledRead>(job.value().job);
+  auto setup = engine::prepare(job.value().job);
+  if (!setup.ok()) return std::move(setup).error();
   planning->setup = std::move(setup).value();
   if (auto known = check_kinds(planning->setup, {}); !known.ok()) return known.error();
   planning->warnings = warnings_of(job.value(), planning->setup, elsewhere.has_value());

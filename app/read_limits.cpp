@@ -19,23 +19,23 @@ int ReadTimeout::limit(const std::function<int()>& command) const {
   return command();
 }
 
-double job_file_timeout_s(const std::vector<std::string>& words) {
+job::Job job_file_limits(const std::vector<std::string>& words) {
   std::vector<std::string> own;
   for (const auto& word : words)
-    if (word.starts_with("data.read_timeout_s=")) own.push_back(word);
-  return job::parse_job("", "command line", own, job::Paths::of_another_machine)
-      .loaded.job.data.read_timeout_s;
+    if (word.starts_with("data.read_timeout_s=") || word.starts_with("train.stall_timeout_s="))
+      own.push_back(word);
+  return job::parse_job("", "command line", own, job::Paths::of_another_machine).loaded.job;
 }
 
 job::JobReading read_job_in_time(const std::filesystem::path& file,
                                  const std::vector<std::string>& overrides) {
-  const EndOnStalledRead reads(job_file_timeout_s(overrides), kJobFileTimeout);
+  const EndOnStalledRead reads(job_file_limits(overrides), kOfCommandLine);
   return job::read_job(file, overrides);
 }
 
 Result<job::LoadedJob> load_job_in_time(const std::filesystem::path& file,
                                         const std::vector<std::string>& overrides) {
-  const EndOnStalledRead reads(job_file_timeout_s(overrides), kJobFileTimeout);
+  const EndOnStalledRead reads(job_file_limits(overrides), kOfCommandLine);
   return job::load_job(file, overrides);
 }
 

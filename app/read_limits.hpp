@@ -1,5 +1,5 @@
-// How long commands wait for files while no job says it: those that read a run's folder, and all of
-// them while they read the job file.
+// How long commands wait for files, and for functions of plug-ins, while no job says it: those that
+// read a run's folder, and all of them while they read the job file.
 
 #pragma once
 
@@ -28,16 +28,17 @@ struct ReadTimeout {
   int limit(const std::function<int()>& command) const;
 };
 
-/// The setting that counts while the job file is read, for errors.
-inline constexpr const char* kJobFileTimeout = "data.read_timeout_s on the command line";
+/// Behind the settings that count while the job file is read, for errors.
+inline constexpr const char* kOfCommandLine = " on the command line";
 
-/// `data.read_timeout_s` as these words of the command line have it (the last one counts), or its
-/// default: what the job file says of it is not known before it is read. A word that makes no
-/// sense is left for whoever reads the job.
-double job_file_timeout_s(const std::vector<std::string>& words);
+/// A job of which nothing counts but `data.read_timeout_s` and `train.stall_timeout_s`, as these
+/// words of the command line have them (the last one counts), or their defaults: what the job file
+/// says of them is not known before it is read. A word that makes no sense is left for whoever
+/// reads the job.
+job::Job job_file_limits(const std::vector<std::string>& words);
 
 /// As `job::read_job` and `job::load_job`. A file that is not read within that time ends the
-/// process.
+/// process, and so does a plug-in that is not loaded, or a function of it that does not return.
 job::JobReading read_job_in_time(const std::filesystem::path& file,
                                  const std::vector<std::string>& overrides);
 Result<job::LoadedJob> load_job_in_time(const std::filesystem::path& file,

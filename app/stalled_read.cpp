@@ -21,6 +21,19 @@ StallWatcher::Look look_at_reads(double timeout_s, const std::string& setting) {
   };
 }
 
+/// Both of a job's limits; `whose`: stands behind the name of each.
+StallWatcher::Look look_at_all(const job::Job& job, const std::string& whose) {
+  return [reads = look_at_reads(job.data.read_timeout_s, "data.read_timeout_s" + whose),
+          calls = look_at_calls(job.train.stall_timeout_s), whose](Time now) -> Status {
+    if (auto fine = reads(now); !fine.ok()) return fine;
+    const Status returned = calls(now);
+    if (returned.ok()) return returned;
+    Error error = returned.error();
+    error.where += whose;
+    return error;
+  };
+}
+
 [[noreturn]] void end_process(const Error& error) {
   leave_at_latest(exit_code(error), kLastWordsTime);  // Nobody may read this.
   leave(report(error));
@@ -57,13 +70,7 @@ StallWatcher::Look look_at_calls(double timeout_s) {
 EndOnStalledRead::EndOnStalledRead(double timeout_s, const std::string& setting)
     : watcher_(look_at_reads(timeout_s, setting), end_process) {}
 
-EndOnStalledRead::EndOnStalledRead(const job::Job& job)
-    : watcher_(
-          [reads = look_at_reads(job.data.read_timeout_s, "data.read_timeout_s"),
-           calls = look_at_calls(job.train.stall_timeout_s)](Time now) -> Status {
-            if (auto fine = reads(now); !fine.ok()) return fine;
-            return calls(now);
-          },
-          end_process) {}
+EndOnStalledRead::EndOnStalledRead(const job::Job& job, const std::string& whose)
+    : watcher_(look_at_all(job, whose), end_process) {}
 
 }  // namespace troupe::app

@@ -45,7 +45,8 @@ class EndOnStalledRead {
   explicit EndOnStalledRead(double timeout_s, const std::string& setting = "data.read_timeout_s");
   /// For what a process does with a job: its `data.read_timeout_s`; and an error that names the
   /// function ends the process where one of a plug-in has not returned for `train.stall_timeout_s`.
-  explicit EndOnStalledRead(const job::Job& job);
+  /// `whose`: what errors say behind these settings where they are not the job's.
+  explicit EndOnStalledRead(const job::Job& job, const std::string& whose = {});
 
  private:
   StallWatcher watcher_;

@@ -183,7 +183,7 @@ Result<job::LoadedJob> load_in_time(Options& options) {
   auto words = options.job.all();
   // Before it is known which of them are values.
   words.insert(words.begin(), {options.wish.run, options.job.file});
-  const EndOnStalledRead reads(job_file_timeout_s(words), kJobFileTimeout);
+  const EndOnStalledRead reads(job_file_limits(words), kOfCommandLine);
   return load(options);
 }
 

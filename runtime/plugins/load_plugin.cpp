@@ -12,6 +12,7 @@
 
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
+#include "runtime/plugins/user_calls.hpp"
 
 namespace troupe::plugins {
 
@@ -103,6 +104,8 @@ Status load_plugin(const fs::path& library) {
     return refused(Errc::not_found, library, "is not there, or cannot be read",
                    "correct the path, or build the plug-in");
   if (libraries().names.contains(*content)) return Done{};
+  // What it constructs, and what it registers with, need not return.
+  const CallingUser calling("loading plug-in " + library.filename().string());
   auto answer = load(library);
   if (answer.ok()) libraries().names.emplace(*content, library.filename().string());
   return answer;

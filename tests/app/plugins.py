@@ -57,10 +57,16 @@ def ran(command, **options):
     return done.stdout
 
 
-# What registers nothing, and says why.
-REFUSING = """#include <stdexcept>
+# What registers nothing, and says why; or never says anything.
+REFUSING = """#include <chrono>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
 #include "runtime/plugins/entry_point.hpp"
-static troupe::Status register_all() { throw std::runtime_error("of its own accord"); }
+static troupe::Status register_all() {
+  while (std::getenv("OWN_ASLEEP") != nullptr) std::this_thread::sleep_for(std::chrono::hours(1));
+  throw std::runtime_error("of its own accord");
+}
 TROUPE_PLUGIN(register_all)
 """
 
@@ -139,12 +145,18 @@ Status register_all() {
     if (auto added = register_family(std::move(framed)); !added.ok()) return added;
   }
   Family family = *find_family("mlp");
-  family.name = "own";
+  family.name = "own";  // It may fall asleep, too, or when it is asked for the work of a job's layers.
   family.fields = [of = family.fields](ConfigFields& v, FamilyConfig& config) {
-    bool at_a_loss = false;
+    bool at_a_loss = false, asleep = false;
     v.flag("at_a_loss", at_a_loss);
+    v.flag("asleep", asleep);
     of(v, config);
     if (at_a_loss) throw 42;
+    while (asleep) std::this_thread::sleep_for(std::chrono::hours(1));
+  };
+  family.works = [of = family.works](const ModuleConfig& module, const Widths& widths) {
+    while (module.name == "vision_projector" && std::getenv("OWN_ASLEEP") != nullptr) std::this_thread::sleep_for(std::chrono::hours(1));
+    return of(module, widths);
   };
   family.make = [](const ModuleConfig&, int, std::vector<Parameter>) { return std::unique_ptr<Layer>(); };
   return register_family(std::move(family));
@@ -392,12 +404,17 @@ def what_is_no_plugin_is_refused_with_the_fix(bench):
 
 
 def a_plugin_that_cannot_register_says_why(bench):
+    """One that never returns from it is ended, and named."""
     source = bench.folder / "refusing"
     source.mkdir()
     (source / "refusing.cpp").write_text(REFUSING)
     (source / "CMakeLists.txt").write_text((bench.example / "CMakeLists.txt").read_text().replace("resampler", "refusing"))
-    said = bench.said("validate", *bench.words(bench.built(source) / "refusing.so"), code=1)
+    words = bench.words(bench.built(source) / "refusing.so")
+    said = bench.said("validate", *words, code=1)
     expect("refusing.so refuses: of its own accord" in said and "fix: correct the plug-in" in said, said)
+    with mock.patch.dict(os.environ, OWN_ASLEEP="1"):
+        said = bench.said("validate", *words, "train.stall_timeout_s=2", code=1)
+    expect("train.stall_timeout_s on the command line: loading plug-in refusing.so has not returned for 2 s" in said and "look for a loop" in said, said)
 
 
 def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
@@ -444,6 +461,21 @@ def a_family_that_throws_is_told_by_its_name(bench):
                       "modules.vision_projector.config.at_a_loss=true")
     expect("`fields` of family 'own' throws no std::exception" in said and "fix: correct the plug-in" in said, said)
     expect("defect" not in said, said)
+
+
+def a_family_that_never_returns_is_told_by_its_name(bench):
+    """While the job file is read, and when its layers are described, whoever asks."""
+    own = [*bench.words(), f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.vision_projector.family=own", "train.stall_timeout_s=2",
+           f"job.run_dir={bench.folder / 'never'}"]
+    for command in (["validate"], ["data", "check"], ["train"]):
+        said = bench.said(*command, *own, "modules.vision_projector.config.asleep=true", code=1)
+        expect("train.stall_timeout_s on the command line: `fields` of family 'own' has not returned for 2 s" in said and "look for a loop" in said,
+               f"{command}: {said}")
+    with mock.patch.dict(os.environ, OWN_ASLEEP="1"):
+        for command in (["validate"], ["plan"], ["replay", "--cluster", "2x1xA40-48G", "--failure-every", "1h"], ["train"]):
+            said = bench.said(*command, *own, code=1)
+            expect("train.stall_timeout_s: `works` of family 'own' has not returned for 2 s" in said and "look for a loop" in said, f"{command}: {said}")
+    expect(not (bench.folder / "never" / "metrics.jsonl").exists(), "a step was trained")
 
 
 def a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours(bench):
@@ -539,6 +571,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
+         a_family_that_never_returns_is_told_by_its_name,
          a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours, a_layer_that_never_returns_where_no_stage_runs_it_is_named,
          a_layer_that_fails_in_either_reference_is_named,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
