@@ -8,6 +8,7 @@
 #include "engine/iteration/stated_costs.hpp"
 #include "models/family/registry.hpp"
 #include "runtime/observe/plan_words.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/named_list.hpp"
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "runtime/vocabulary/user_code.hpp"
@@ -103,7 +104,10 @@ Result<std::unique_ptr<StageProgram>> make_stage(const StageRequest& request) {
     error.message = "stage kind '" + kind.value()->name + "' " + error.message;
     return error;
   };
-  auto made = call_guarded(Errc::internal, [&] { return kind.value()->make(request); });
+  auto made = call_guarded(Errc::internal, [&] {
+    const plugins::CallingUser calling("`make` of stage kind '" + kind.value()->name + "'");
+    return kind.value()->make(request);
+  });
   if (!made.ok()) return named(std::move(made).error());
   if (made.value() == nullptr) return named({Errc::internal, "makes no stage", {}, {}});
   return made;

@@ -7,6 +7,7 @@
 #include <ATen/ops/equal.h>
 
 #include "engine/state/seeded_store.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 // Kinds stay for the rest of the process, so that all of them stand in one case.
@@ -71,14 +72,19 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   CHECK(register_stage({"empty", {"mlp"}, {}}).error().code == Errc::invalid_argument);
   CHECK(stage_kind_names() == std::vector<std::string>{"seers"});
 
+  static std::string function;  // That is called meanwhile: one that hangs has a name.
   REQUIRE(register_stage({"readers",
                           {"llama"},
                           [](const StageRequest&) -> Made {
+                            const auto call = plugins::oldest_user_call();
+                            function = call ? call->function : "nobody's";
                             return Error{Errc::infeasible, "has no memory left", "gpu 3", {}};
                           }})
               .ok());
   CHECK(stage(1).error().message == "stage kind 'readers' has no memory left");
   CHECK(stage(1).error().where == "gpu 3");
+  CHECK(function == "`make` of stage kind 'readers'");
+  CHECK_FALSE(plugins::oldest_user_call());
   CHECK(check_stage_kinds(plan, setup.modules()).ok());
   CHECK_FALSE(offloads(plan, StageId{1}, setup.modules()));
   REQUIRE(register_stage({"projectors", {"mlp"}, counting, true}).ok());
