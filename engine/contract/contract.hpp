@@ -61,18 +61,16 @@ struct ContractOptions {
 /// - packing: samples beside each other in a part give, each of them, the rows, losses and
 ///   gradients that they give alone, up to 1e-9, and so does what layers add to the loss;
 /// - parts: where two samples have media, a microbatch of encoders in two parts, both in flight,
-/// one
-///   for a later microbatch of the llm: of each sample what it gives alone, up to 1e-9;
+///   one for a later microbatch of the llm: of each sample what it gives alone, up to 1e-9;
 /// - slice: of a batch that two pipelines train, on what its node gets of the plan, with numbers of
 ///   its own (`PlanSlices`), to the bit what it gives on the whole plan;
 /// - abandon: a round after one that was given up, before its backwards or in the middle of them,
 ///   gives what the first gave;
 /// - offload: what parts keep in host memory between forward and backward changes no bit, comes
-/// back
-///   whole and counts, of encoders that train, where the stage can (`offloads`);
+///   back whole and counts, of encoders that train, where the stage can (`offloads`);
 /// - shown: a stage that shows what it computes (`StageProgram::show_to`) shows the rows and
-/// gradients that it hands on, and its losses, of each part once, while the part runs; changes no
-/// bit by it; and shows nothing from when it is told that nobody looks;
+///   gradients that it hands on, and its losses, of each part once, while the part runs; changes no
+///   bit by it; and shows nothing from when it is told that nobody looks;
 /// - memory: nothing is held after a round, and the next one takes none for good;
 /// - frozen: what does not train has no gradient and the bits that it had, where there is such;
 /// - moved: after a step of the optimizer a stage on a copy of the state goes on to the bit as the
