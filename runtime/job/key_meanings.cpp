@@ -109,9 +109,9 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
      "skipped, until the job ends."},
     {"train.stall_timeout_s",
      "A step that takes longer, and ten times the longest one before it, ends the job; where a "
-     "stage does not return, and the job bears a loss, that costs its node, once. A policy, "
-     "schedule or format of a plug-in that does not return for so long ends the job, and a layer "
-     "ends a profile or a reference."},
+     "stage does not return, and the job bears a loss, that costs its node, once. A family, "
+     "policy, schedule or format of a plug-in that does not return for so long ends the job, and a "
+     "layer ends a profile or a reference."},
 
     {"optimizer.lr", "AdamW's peak learning rate, after the warm-up."},
     {"optimizer.min_lr", "Where the cosine from lr ends, at the last step."},
