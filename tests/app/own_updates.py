@@ -6,6 +6,7 @@
 
 import json
 import struct
+import subprocess
 import sys
 
 import plugins
@@ -85,15 +86,19 @@ def a_frozen_module_is_moved_by_no_rule(bench):
     expect(not any(bench.biases("frozen")), f"{bench.biases('frozen')}")
 
 
-def a_rule_that_throws_ends_a_reference_in_order_by_its_name(bench):
+def a_rule_that_throws_ends_a_reference_and_a_job_in_order_by_its_name(bench):
     words = [f'plugins.libraries=["{bench.library}","{bench.built_beside(TIRED)}"]', "modules.vision.family=tired"]
     said = bench.said(*bench.job("tired", *words, "--reference")[1:])
     expect("`update` of family 'tired' throws: too tired" in said and "fix: correct the plug-in" in said and "defect" not in said, said)
+    # Behind COMMIT, where other parameters of the stage have moved.
+    done = subprocess.run(bench.job("tired-stages", *words), capture_output=True, text=True, timeout=120, check=False)
+    said = done.stdout + done.stderr
+    expect(done.returncode in (1, 75) and "`update` of family 'tired' throws: too tired, in step 1 on device 0" in said, f"exit {done.returncode}\n{said[-1500:]}")
 
 
 CASES = [its_layers_keep_what_stages_promise, two_stages_train_what_one_process_does, the_rule_moves_by_its_rate_and_nothing_else_does,
          the_plans_own_reference_has_its_bits, a_killed_node_and_a_restart_change_nothing, a_frozen_module_is_moved_by_no_rule,
-         a_rule_that_throws_ends_a_reference_in_order_by_its_name]
+         a_rule_that_throws_ends_a_reference_and_a_job_in_order_by_its_name]
 
 if __name__ == "__main__":
     sys.exit(plugins.main(Balanced, CASES, *sys.argv[1:]))
