@@ -130,7 +130,7 @@ bool soon(const Condition& condition) {
 std::string trouble_of(Observing& observing) {
   std::vector<std::string> told;
   soon([&] {
-    told = observing.take_tally().troubles;
+    if (told.empty()) told = observing.take_tally().troubles;
     return !told.empty();
   });
   return told.empty() ? "" : told.front();

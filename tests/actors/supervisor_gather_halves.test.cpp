@@ -97,7 +97,8 @@ TEST_CASE("half a model is given up where new nodes stand at the places of the o
   // Not where the job does not begin again by itself, or a new node is elsewhere or anywhere.
   const auto [from_checkpoint, wanted, is_given_up] = GENERATE(
       table<bool, std::int32_t, bool>({{true, 1, true}, {false, 1, false}, {true, -1, false}}));
-  TakingOver taking(one_pipeline, [from = from_checkpoint](job::Job& job) {
+  TakingOver taking([from = from_checkpoint](job::Job& job) {
+    one_pipeline(job);
     job.recovery.from_checkpoint = from;
   });
   Head& head = taking.head;

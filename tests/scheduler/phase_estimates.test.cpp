@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "scheduler/iteration/iteration_graph.hpp"
@@ -61,11 +62,13 @@ struct Pictured {
   std::optional<PhaseMemory::Pace> pace_of(const ParallelPlan& plan) const {
     const auto samples = draw_batch(request.samples, kBatch, request.seed);
     const auto lists = assign_by_count(plan, kBatch, kBatch);
-    REQUIRE(keep_windows_apart(plan, lists));
+    const auto flow = std::make_shared<const RowFlow>(plan.model, samples);
+    const SampleUnits units(samples, {});
+    const auto widths = least_widths(plan, *flow, units, lists);
+    REQUIRE(std::ranges::all_of(widths, [](std::int32_t width) { return width == 1; }));
     const auto costs = predicted_costs(plan, model, samples, request.prediction).value();
-    const auto bounds =
-        memory_bounds(plan, with_arriving_rows(costs, plan, samples), request.device_memory, lists,
-                      request.schedule, RowFlow(plan.model, samples));
+    const auto bounds = memory_bounds(plan, with_arriving_rows(costs, plan, flow),
+                                      request.device_memory, lists, request.schedule, *flow, units);
     if (!bounds.ok()) return std::nullopt;
     const auto depths = stage_depths(plan);
     PhaseMemory::Pace pace;
