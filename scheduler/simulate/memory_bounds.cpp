@@ -146,13 +146,17 @@ std::vector<std::int32_t> even_bounds(const ParallelPlan& plan, const std::vecto
   return bounds;
 }
 
-/// Of a stage on the device that leaves it least.
+/// Of a stage on the device that leaves it least. Windows are as wide as the least bound of those
+/// that share them, so that who has room for all of its own has the bound of the longest list.
 std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
                                          std::vector<RoomDemand> demands) {
+  double longest = 1;
+  for (const RoomDemand& demand : demands) longest = std::max(longest, demand.encoder_microbatches);
   std::vector<RoomDivision> divisions;
   for (std::size_t d = 0; d < rooms.size(); ++d) {
     demands[d].leaving_bytes = rooms[d].given;
-    divisions.push_back(divide_room(rooms[d].bytes, demands[d]));
+    RoomDivision& own = divisions.emplace_back(divide_room(rooms[d].bytes, demands[d]));
+    if (own.windows <= 1) own.width = std::max(own.width, static_cast<std::int32_t>(longest));
   }
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {

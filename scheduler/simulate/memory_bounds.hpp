@@ -57,8 +57,10 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 /// In schedules of phases encoders and llm divide the room so that the llm takes least time
 /// (`divide_room`), which has room for windows that cannot be cut further (`least_widths`): samples
 /// deferred to a later microbatch of the llm make them wider, and encoders that have a microbatch
-/// of it in different places of their lists. Elsewhere all stages of a device share it evenly: it
-/// is not known how much sooner a step ends with more in flight on one of them.
+/// of it in different places of their lists. An encoder that has room for all its microbatches may
+/// keep as many as the longest list has, and makes no window of others narrower. Elsewhere all
+/// stages of a device share it evenly: it is not known how much sooner a step ends with more in
+/// flight on one of them.
 ///
 /// Where encoders share a device, rows that wait there for the llm until it has been through a
 /// window count with each of the window's microbatches, or the gradients that come for encoders.

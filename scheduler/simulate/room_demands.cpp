@@ -141,7 +141,10 @@ std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& fl
                        stage.is_llm ? Crossing::rows : Crossing::gradients, list);
     stage.microbatches = static_cast<double>(list.size());
     stage.depth = depths[s];
-    if (!stage.is_llm) stage.least_width = widths[plan.stages[s].replica.index()];
+    // A list may be shorter than one whose windows are its own too.
+    if (!stage.is_llm)
+      stage.least_width =
+          std::min<double>(stage.microbatches, widths[plan.stages[s].replica.index()]);
     for (const DeviceId device : plan.stages[s].devices) demands[device.index()].add(stage);
   }
   return demands;

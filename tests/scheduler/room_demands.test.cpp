@@ -46,6 +46,25 @@ TEST_CASE("windows are as wide as all need that share devices or rows", "[schedu
     }
 }
 
+TEST_CASE("no encoder wants room for more microbatches than it has", "[scheduler]") {
+  // As above on shared devices, but the second pipeline encodes all at once.
+  const auto plan = two_pipelines(true);
+  const std::vector<SampleShape> samples(8, testing::sample(1, 0));
+  auto microbatches = assign_by_count(plan, 8, 4);
+  std::swap(microbatches[1][1], microbatches[1][2]);
+  microbatches[2] = cut_by_count(4, 4, 1);
+  const SampleUnits units(samples, {});
+  const RowFlow flow(plan.model, units.shapes());
+  CHECK((least_widths(plan, flow, units, microbatches) == std::vector<std::int32_t>{2, 2, 2, 2}));
+  const auto demands = room_demands(
+      plan, flow, units, 4, std::vector<LargestMicrobatch>(plan.stages.size()), microbatches);
+  for (std::size_t r : {0U, 2U}) {
+    const DeviceId device = plan.at(plan.replicas[r].stages.front()).devices.front();
+    CHECK(demands[device.index()].least_width == (r == 0 ? 2 : 1));
+    CHECK(demands[device.index()].encoder_microbatches == (r == 0 ? 4 : 1));
+  }
+}
+
 TEST_CASE("windows as narrow as a step lets them be have an order", "[scheduler][property]") {
   int wide = 0;
   for (std::uint32_t seed = 0; seed < 600; ++seed) {
