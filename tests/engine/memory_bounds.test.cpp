@@ -210,23 +210,20 @@ TEST_CASE("of a device's room windows that cannot be cut have theirs first", "[e
 TEST_CASE("an encoder with room for all of its microbatches makes no window narrower", "[engine]") {
   // Two encoders of four and of two microbatches, the second beside the llm that has them all.
   const Fixture fixture;
-  const HandLayout layout{{},
-                          {{{"vision"}, {{0, 0, {{"vision", {}}}}}},
-                           {{"vision"}, {{0, 1, {{"vision", {}}}}}},
-                           {{"llm"}, {{0, 1, {{"llm", {}}}}}}}};
-  const auto plan =
-      scheduler::place_by_hand(prepare(tiny_job()).value().model, layout, {1, 2}).value();
+  const std::vector<HandReplica> replicas{{{"vision"}, {{0, 0, {{"vision", {}}}}}},
+                                          {{"vision"}, {{0, 1, {{"vision", {}}}}}},
+                                          {{"llm"}, {{0, 1, {{"llm", {}}}}}}};
+  const auto model = prepare(tiny_job()).value().model;
+  const auto plan = scheduler::place_by_hand(model, {{}, replicas}, {1, 2}).value();
   std::vector<MicrobatchList> cut(3);
   for (const std::int32_t sample : {0, 1, 2, 3}) cut[0].push_back({{{{sample}}}});
   for (const std::int32_t sample : {4, 5}) cut[1].push_back({{{{sample}}}});
   for (const std::int32_t sample : {0, 4, 1, 5, 2, 3}) cut[2].push_back({{{{sample}}}});
-  const auto bounds = [&](std::int64_t memory) {
-    return bounds_of(plan, fixture.costs, Bytes{memory}, cut, "three-phase").value();
-  };
-  // Beside one of the llm's 30 bytes leave two: both, so that windows are as wide as the first has.
-  CHECK((bounds(230) == std::vector<std::int32_t>{13, 4, 1}));
-  // One of two makes them narrow.
-  CHECK((bounds(220) == std::vector<std::int32_t>{12, 1, 1}));
+  // Beside one of the llm's there is room for both of the second's in 30 bytes, not in 20.
+  const auto roomy = bounds_of(plan, fixture.costs, Bytes{230}, cut, "three-phase");
+  CHECK((roomy.value() == Phased::Bounds{13, 4, 1}));
+  const auto narrow = bounds_of(plan, fixture.costs, Bytes{220}, cut, "three-phase");
+  CHECK((narrow.value() == Phased::Bounds{12, 1, 1}));
 }
 
 /// In three phases, of six microbatches with a picture each, where state leaves `room` times what
