@@ -105,25 +105,30 @@ class Windows {
 }  // namespace
 
 void WindowCuts::join(std::int32_t first, std::int32_t last) {
-  for (std::int32_t place = first + 1; place <= last; ++place) joined_[at(place)] = true;
+  last_[at(first)] = std::max(last_[at(first)], last);
+}
+
+std::size_t WindowCuts::end_from(std::size_t place) const {
+  std::size_t end = place + 1;
+  for (; place < end; ++place) end = std::max(end, at(last_[place]) + 1);
+  return end;
 }
 
 std::int32_t WindowCuts::least_width() const {
-  std::int32_t width = 0, widest = 1;
-  for (const bool is_joined : joined_) {
-    width = is_joined ? width + 1 : 1;
-    widest = std::max(widest, width);
+  std::size_t widest = 1;
+  for (std::size_t place = 0, end = 0; place < last_.size(); place = end) {
+    end = end_from(place);
+    widest = std::max(widest, end - place);
   }
-  return widest;
+  return static_cast<std::int32_t>(widest);
 }
 
 std::vector<std::int32_t> WindowCuts::windows(std::int32_t width) const {
-  std::vector<std::int32_t> windows(joined_.size());
+  std::vector<std::int32_t> windows(last_.size());
   std::int32_t window = 0;
   std::size_t begin = 0;  // Of the window.
-  for (std::size_t place = 0; place < joined_.size();) {
-    std::size_t end = place + 1;
-    while (end < joined_.size() && joined_[end]) ++end;
+  for (std::size_t place = 0; place < last_.size();) {
+    const std::size_t end = end_from(place);
     if (place > begin && end - begin > at(width)) {
       begin = place;
       ++window;

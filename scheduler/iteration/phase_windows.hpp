@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "scheduler/iteration/task_graph.hpp"
@@ -19,20 +20,27 @@ namespace troupe::scheduler {
 class WindowCuts {
  public:
   /// Places below `places`, between any two of which there may be a cut. REQUIRES: >= 1.
-  explicit WindowCuts(std::int32_t places) : joined_(static_cast<std::size_t>(places)) {}
+  explicit WindowCuts(std::int32_t places) : last_(static_cast<std::size_t>(places)) {
+    std::iota(last_.begin(), last_.end(), 0);
+  }
 
   /// These places, and all between them, are in one window. REQUIRES: 0 <= first <= last < places.
   void join(std::int32_t first, std::int32_t last);
 
-  /// Places of the widest window when all are as narrow as can be.
+  /// Places of the widest window when all are as narrow as can be. Cost: O(places).
   std::int32_t least_width() const;
 
   /// Per place its window, from 0: as few as have `width` places at most, each as wide as can be
   /// before the next one begins. What has to be in one window and is wider has one of its own.
+  /// Cost: O(places).
   std::vector<std::int32_t> windows(std::int32_t width) const;
 
  private:
-  std::vector<bool> joined_;  ///< Per place: to the one before it.
+  /// Behind the places from this one on that have to be in one window. REQUIRES: none before it is
+  /// joined to it.
+  std::size_t end_from(std::size_t place) const;
+
+  std::vector<std::int32_t> last_;  ///< Per place: the last one that it is joined to.
 };
 
 /// Per task its window, from 0. What the llm does is in the last window of what it needs and of the
@@ -43,8 +51,8 @@ class WindowCuts {
 ///
 /// `part_of_stage`: which stages have phases in common (`connected_parts`); windows of a part are
 /// its own. `widths`: per part, microbatches of a window; 0: all of them. Where nothing is deferred
-/// an encoder's microbatch is in window number / width. Cost: O(tasks log tasks + dependencies x
-/// microbatches that have to be in one window). REQUIRES: no circle in the graph.
+/// an encoder's microbatch is in window number / width. Cost: O(tasks log tasks + dependencies +
+/// parts x microbatches). REQUIRES: no circle in the graph.
 std::vector<std::int32_t> phase_windows(const TaskGraph& graph,
                                         const std::vector<std::int32_t>& part_of_stage,
                                         const std::vector<std::int32_t>& widths);
