@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "runtime/vocabulary/index.hpp"
@@ -34,6 +35,21 @@ void add_deferred(std::vector<Lane>& lanes, const std::vector<MicrobatchTasks>& 
     for (std::size_t i = 1; i < (microbatch.*list).size(); ++i)
       deferred.push_back((microbatch.*list)[i]);
   add_lane(lanes, std::move(deferred));
+}
+
+/// Per stage: whether one of the llm is on a device of it.
+std::vector<bool> stages_beside_llm(const TaskGraph& graph) {
+  std::set<std::int32_t> devices;  // Of the llm.
+  for (const StageSpec& stage : graph.stages) {
+    if (stage.encoder) continue;
+    devices.insert(stage.device);
+    devices.insert(stage.others.begin(), stage.others.end());
+  }
+  const auto has_llm = [&](std::int32_t device) { return devices.contains(device); };
+  std::vector<bool> beside;
+  for (const StageSpec& stage : graph.stages)
+    beside.push_back(has_llm(stage.device) || std::ranges::any_of(stage.others, has_llm));
+  return beside;
 }
 
 }  // namespace
@@ -128,15 +144,19 @@ TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& g
     encoded.push_back(phased.add({TaskKind::forward, stage, 0, 0, 0}));
     drained.push_back(phased.add({TaskKind::forward, stage, 1, 0, 0}));
   }
+  const auto beside_llm = stages_beside_llm(graph);
   for (std::size_t t = 0; t < graph.tasks.size(); ++t) {
     const auto index = static_cast<std::int32_t>(t);
     const Task& task = graph.tasks[t];
-    const auto group = at(group_of_stage[at(task.stage)] * windows + window_of_task[t]);
+    const std::int32_t window = window_of_task[t];
+    const auto group = at(group_of_stage[at(task.stage)] * windows + window);
     if (!graph.stages[at(task.stage)].encoder) {
       phased.depend(index, encoded[group]);
       phased.depend(drained[group], index);
     } else if (task.kind == TaskKind::forward) {
       phased.depend(encoded[group], index);
+      // Where it has a backward that is so by its lane.
+      if (window > 0 && beside_llm[at(task.stage)]) phased.depend(index, drained[group - 1]);
     } else {
       phased.depend(index, drained[group]);
     }

@@ -32,8 +32,9 @@ std::vector<Lane> one_forward_one_backward(const std::vector<MicrobatchTasks>& m
 std::vector<Lane> free_lanes(const std::vector<MicrobatchTasks>& microbatches);
 
 /// The graph with barriers: no llm task before the encoder forwards of its group, no encoder
-/// backward before the llm tasks of its group, of the same window each. `group_of_stage` counts
-/// from 0, as `window_of_task` (`phase_windows`). Barriers are tasks with an index of at least
+/// backward before the llm tasks of its group, of the same window each; and on a device of the llm
+/// no encoder forward before the llm tasks of the window before. `group_of_stage` counts from 0, as
+/// `window_of_task` (`phase_windows`). Barriers are tasks with an index of at least
 /// `graph.tasks.size()`, on devices of their own.
 TaskGraph with_phases(const TaskGraph& graph, const std::vector<std::int32_t>& group_of_stage,
                       const std::vector<std::int32_t>& window_of_task);

@@ -130,6 +130,41 @@ TEST_CASE("no rows wait for a later window where nothing goes back to encoders",
     CHECK(windows[t] == expected[at(graph.tasks[t].microbatch)]);
 }
 
+/// Four microbatches of a frozen encoder, of one that trains on its device, and of an llm of one
+/// stage on device 0; a task takes 1 ms.
+TaskGraph frozen_and_trained(std::int32_t device) {
+  TaskGraph graph;
+  graph.stages = {{device, 2, true}, {device, 2, true}, {0, 1, false}};
+  for (std::int32_t m = 0; m < 4; ++m) {
+    const auto frozen = graph.add({TaskKind::forward, 0, m, 0, 1});
+    const auto trained = graph.add({TaskKind::forward, 1, m, 0, 1});
+    const auto forward = graph.add({TaskKind::forward, 2, m, 0, 1});
+    const auto backward = graph.add({TaskKind::backward, 2, m, 0, 1});
+    graph.depend(forward, frozen);
+    graph.depend(forward, trained);
+    graph.depend(backward, forward);
+    graph.depend(graph.add({TaskKind::backward, 1, m, 0, 1}), backward);
+  }
+  graph.finish();
+  return graph;
+}
+
+TEST_CASE("a frozen encoder does not run into the next window beside the llm", "[scheduler]") {
+  const auto shared = frozen_and_trained(0), apart = frozen_and_trained(1);
+  for (const std::string schedule : {"dip", "three-phase"}) {
+    CAPTURE(schedule);
+    const auto timeline = make_schedule(shared, schedule, {2, 2, 0});
+    REQUIRE(timeline.ok());
+    CHECK(told(shared, timeline.value().order[0]) ==
+          "F0 F0 F1 F1 f0 b0 f1 b1 B0 B1 F2 F2 F3 F3 f2 b2 f3 b3 B2 B3");
+  }
+  // Where no llm is it does, while the llm works.
+  const auto timeline = make_schedule(apart, "three-phase", {2, 2, 0});
+  REQUIRE(timeline.ok());
+  CHECK(told(apart, timeline.value().order[1]) == "F0 F0 F1 F1 F2 F3 B0 B1 F2 F3 B2 B3");
+  CHECK(told(apart, timeline.value().order[0]) == "f0 b0 f1 b1 f2 b2 f3 b3");
+}
+
 /// Fewest windows of at most `most` encoder microbatches, over all ways to cut `count` of them:
 /// each has all that its llm microbatches need (`needs`), and none is trained behind a later one.
 /// 0: no way is.
