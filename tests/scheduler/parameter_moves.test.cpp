@@ -107,6 +107,11 @@ TEST_CASE("parameters move where an llm has the room alone", "[scheduler]") {
   const Fixture kept(2, 0, frozen);
   CHECK(told(kept.made().actions[0]) == "F0 F1 P f0 b0 f1 b1 Q");
   CHECK(check(kept.plan, kept.made()).empty());
+  // Between two windows they move when the llm has drained the first.
+  Fixture windows(4, 0, frozen);
+  windows.input.max_in_flight = {2, 0};
+  CHECK(told(windows.made().actions[0]) == "F0 F1 P f0 b0 f1 b1 Q F2 F3 P f2 b2 f3 b3 Q");
+  CHECK(check(windows.plan, windows.made()).empty());
   // What a device promises holds of text alone too.
   const Fixture text(2, 0, giving_parameters(), 0);
   CHECK(told(text.made().actions[0]) == "P f0 b0 f1 b1 Q");
