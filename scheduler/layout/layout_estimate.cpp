@@ -117,7 +117,7 @@ PhaseMemory LayoutEstimate::held_in_phases(const PipelineShape& shape) const {
   PhaseMemory held(shape.devices, static_cast<double>(request_.device_memory.count()));
   for (const Track& track : shape.tracks)
     for (const PhaseStage& stage : phase_stages(track, *weights_, llm))
-      held.add(track.first_device + stage.segment, stage, microbatches_);
+      held.add(track.first_device + stage.segment, stage, microbatches_, microbatches_);
   return held;
 }
 

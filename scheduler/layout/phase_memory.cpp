@@ -27,6 +27,7 @@ std::vector<PhaseStage> phase_stages(const Track& track, const LayerWeights& wei
       if (is_llm) demand.microbatch_bytes += rows.most;
       demand.rows.least += rows.least;
       demand.rows.most += rows.most;
+      demand.rows.go_back = demand.rows.go_back || rows.go_back;
     }
   return stages;
 }
@@ -34,11 +35,13 @@ std::vector<PhaseStage> phase_stages(const Track& track, const LayerWeights& wei
 PhaseMemory::PhaseMemory(std::int32_t devices, double device_memory)
     : memory_(device_memory), devices_(at(devices)) {}
 
-void PhaseMemory::add(std::int32_t device, const PhaseStage& stage, double microbatches) {
+void PhaseMemory::add(std::int32_t device, const PhaseStage& stage, double microbatches,
+                      double encoded) {
   Device& own = devices_[at(device)];
   own.state_bytes += stage.state_bytes;
   StageDemand demand = stage.demand;
   demand.microbatches = microbatches;
+  demand.encoded = encoded;
   own.demand.add(demand);
 }
 
@@ -54,8 +57,8 @@ double PhaseMemory::wanted_bytes() const {
   double most = 0;
   for (const Device& device : devices_) {
     const RoomDemand demand = device.demand.with_rows();
-    most =
-        std::max(most, device.state_bytes + demand.encoder_bytes + demand.depth * demand.llm_bytes);
+    most = std::max(most, device.state_bytes + demand.once_bytes + demand.encoder_bytes +
+                              demand.depth * demand.llm_bytes);
   }
   return most;
 }

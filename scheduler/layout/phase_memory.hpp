@@ -18,7 +18,7 @@ namespace troupe::scheduler {
 struct PhaseStage {
   std::int32_t segment = 0;  ///< Of the track.
   double state_bytes = 0;
-  StageDemand demand;  ///< Its `microbatches` are not known yet.
+  StageDemand demand;  ///< Its `microbatches` and `encoded` are not known yet.
 };
 
 /// The stages that the segments of a track are, in their order: one of encoders, one of the llm, or
@@ -30,8 +30,9 @@ class PhaseMemory {
   /// `device_memory`: bytes of a device; 0: not limited. REQUIRES: devices >= 1.
   PhaseMemory(std::int32_t devices, double device_memory);
 
-  /// A stage on a device, whose replica has so many microbatches in a step.
-  void add(std::int32_t device, const PhaseStage& stage, double microbatches);
+  /// A stage on a device, whose replica has so many microbatches in a step. `encoded`: the same of
+  /// the replica of encoders that has most; 0: rows come from none.
+  void add(std::int32_t device, const PhaseStage& stage, double microbatches, double encoded = 0);
 
   /// What the fullest device holds with one microbatch of each of its stages, without rows that
   /// wait for the llm: those of a window may be fewer than its microbatches times the most rows of

@@ -53,15 +53,19 @@ PhaseMemory held_by_replicas(const LayoutCandidate& candidate, ModuleId llm,
     stages.push_back(phase_stages(shape.tracks.front(), *candidate.weights, llm));
   const CopyPlaces places = copy_places(candidate);
   PhaseMemory held(places.groups * places.per_group, static_cast<double>(device_memory.count()));
+  const double all = static_cast<double>(microbatches) * candidate.numbers.back();
+  const auto share_of = [all](std::int32_t number) { return std::ceil(all / number); };
+  double encoded = 0;
+  for (std::size_t g = 0; g + 1 < candidate.numbers.size(); ++g)
+    encoded = std::max(encoded, share_of(candidate.numbers[g]));
   std::size_t copy = 0;
   for (const std::int32_t number : candidate.numbers) {
     const bool is_llm = copy >= places.first_llm;
-    const double all = static_cast<double>(microbatches) * candidate.numbers.back();
-    const double own = std::ceil(all / number);
+    const double own = share_of(number);
     for (std::int32_t r = 0; r < number; ++r, ++copy)
       for (const PhaseStage& stage : stages[candidate.shape_of[copy]])
         for (std::int32_t part = 0; part < (is_llm ? places.per_group : 1); ++part)
-          held.add(places.place_of(copy, stage.segment) + part, stage, own);
+          held.add(places.place_of(copy, stage.segment) + part, stage, own, encoded);
   }
   return held;
 }

@@ -146,10 +146,12 @@ std::vector<std::int32_t> even_bounds(const ParallelPlan& plan, const std::vecto
   return bounds;
 }
 
-/// Of a stage on the device that leaves it least. Windows are as wide as the least bound of those
-/// that share them, so that who has room for all of its own has the bound of the longest list.
+/// Of a stage on the device that leaves it least; of an encoder also on those of the llm of its
+/// set, where rows of its windows wait. Windows are as wide as the least bound of those that share
+/// them, so that who has room for all of its own has the bound of the longest list.
 std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
-                                         std::vector<RoomDemand> demands) {
+                                         std::vector<RoomDemand> demands,
+                                         const std::vector<WindowSet>& sets) {
   double longest = 1;
   for (const RoomDemand& demand : demands) longest = std::max(longest, demand.encoder_microbatches);
   std::vector<RoomDivision> divisions;
@@ -158,14 +160,26 @@ std::vector<std::int32_t> divided_bounds(const ParallelPlan& plan, const std::ve
     RoomDivision& own = divisions.emplace_back(divide_room(rooms[d].bytes, demands[d]));
     if (own.windows <= 1) own.width = std::max(own.width, static_cast<std::int32_t>(longest));
   }
+  const auto least = [&](const Stage& stage, std::int32_t RoomDivision::*share) {
+    std::int32_t kept = std::numeric_limits<std::int32_t>::max();
+    for (const DeviceId device : stage.devices)
+      kept = std::min(kept, divisions[device.index()].*share);
+    return kept;
+  };
+  // By number of the set.
+  std::vector<std::int32_t> beside_rows(sets.size(), std::numeric_limits<std::int32_t>::max());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const Stage& stage = plan.stages[s];
+    auto& width = beside_rows[sets[stage.replica.index()].number];
+    if (plan.is_llm(StageId{s})) width = std::min(width, least(stage, &RoomDivision::width));
+  }
   std::vector<std::int32_t> bounds;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    std::int32_t least = std::numeric_limits<std::int32_t>::max();
-    for (const DeviceId device : plan.stages[s].devices) {
-      const RoomDivision& division = divisions[device.index()];
-      least = std::min(least, plan.is_llm(StageId{s}) ? division.in_flight : division.width);
-    }
-    bounds.push_back(least);
+    const Stage& stage = plan.stages[s];
+    bounds.push_back(plan.is_llm(StageId{s})
+                         ? least(stage, &RoomDivision::in_flight)
+                         : std::min(least(stage, &RoomDivision::width),
+                                    beside_rows[sets[stage.replica.index()].number]));
   }
   return bounds;
 }
@@ -260,8 +274,10 @@ Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
       return too_large(largest.back(), room, stage, plan.pipeline_of(stage));
   }
   if (!has_phases(schedule)) return even_bounds(plan, rooms, largest);
+  const auto sets = window_sets(plan, flow, units, microbatches);
   return divided_bounds(
-      plan, rooms, room_demands(plan, flow, units, costs.bytes_per_element, largest, microbatches));
+      plan, rooms, room_demands(plan, flow, costs.bytes_per_element, largest, microbatches, sets),
+      sets);
 }
 
 }  // namespace troupe::scheduler

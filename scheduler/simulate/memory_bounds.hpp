@@ -55,16 +55,18 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 /// in the bound above too.
 ///
 /// In schedules of phases encoders and llm divide the room so that the llm takes least time
-/// (`divide_room`), which has room for windows that cannot be cut further (`least_widths`): samples
+/// (`divide_room`), which has room for windows that cannot be cut further (`window_sets`): samples
 /// deferred to a later microbatch of the llm make them wider, and encoders that have a microbatch
 /// of it in different places of their lists. An encoder that has room for all its microbatches may
 /// keep as many as the longest list has, and makes no window of others narrower. Elsewhere all
 /// stages of a device share it evenly: it is not known how much sooner a step ends with more in
 /// flight on one of them.
 ///
-/// Where encoders share a device, rows that wait there for the llm until it has been through a
-/// window count with each of the window's microbatches, or the gradients that come for encoders.
-/// `flow`: of `units`; the rows are among what `costs` has the llm keep (`with_arriving_rows`).
+/// Rows that wait for the llm until it has been through a window count with each of the window's
+/// microbatches, or the gradients that come for encoders. On devices of the llm alone they bound
+/// the windows of the encoders that they come from; where nothing goes back to these, no window
+/// makes them wait, and the llm keeps fewer in flight beside all rows of the step. `flow`: of
+/// `units`; the rows are among what `costs` has the llm keep (`with_arriving_rows`).
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
 /// names stage and microbatch.

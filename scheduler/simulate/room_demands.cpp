@@ -47,10 +47,13 @@ RowBytes crossing_bytes(const ModelGraph& model, const RowFlow& flow, double byt
       const ModuleSpec& module = model.at(id);
       const auto layers = static_cast<std::int32_t>(module.layers.size());
       for (const Part& part : microbatch.parts)
-        for (const std::int32_t unit : part.samples)
-          if (crossing == Crossing::rows || flow.wants_gradient(id, layers, unit))
-            elements += static_cast<double>(flow.output(id, unit)) *
-                        static_cast<double>(module.output_width);
+        for (const std::int32_t unit : part.samples) {
+          const bool goes_back = flow.wants_gradient(id, layers, unit);
+          if (crossing == Crossing::gradients && !goes_back) continue;
+          bytes.go_back = bytes.go_back || goes_back;
+          elements +=
+              static_cast<double>(flow.output(id, unit)) * static_cast<double>(module.output_width);
+        }
     }
     bytes.least = std::min(bytes.least, elements * bytes_per_element);
     bytes.most = std::max(bytes.most, elements * bytes_per_element);
@@ -122,12 +125,12 @@ std::vector<std::vector<EncodedPlaces>> encoded_places(
 }  // namespace
 
 std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& flow,
-                                     const SampleUnits& units, double bytes_per_element,
+                                     double bytes_per_element,
                                      const std::vector<LargestMicrobatch>& largest,
-                                     const std::vector<MicrobatchList>& microbatches) {
+                                     const std::vector<MicrobatchList>& microbatches,
+                                     const std::vector<WindowSet>& sets) {
   const auto depths = stage_depths(plan);
   const auto crossings = crossings_of(plan);
-  const auto widths = least_widths(plan, flow, units, microbatches);
   std::vector<RoomDemand> demands(plan.devices.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const MicrobatchList& list = microbatches[plan.stages[s].replica.index()];
@@ -141,18 +144,19 @@ std::vector<RoomDemand> room_demands(const ParallelPlan& plan, const RowFlow& fl
                        stage.is_llm ? Crossing::rows : Crossing::gradients, list);
     stage.microbatches = static_cast<double>(list.size());
     stage.depth = depths[s];
+    const WindowSet& set = sets[plan.stages[s].replica.index()];
+    stage.encoded = set.encoded;
+    stage.least_width = set.least_width;
     // A list may be shorter than one whose windows are its own too.
-    if (!stage.is_llm)
-      stage.least_width =
-          std::min<double>(stage.microbatches, widths[plan.stages[s].replica.index()]);
+    if (!stage.is_llm) stage.least_width = std::min(stage.least_width, stage.microbatches);
     for (const DeviceId device : plan.stages[s].devices) demands[device.index()].add(stage);
   }
   return demands;
 }
 
-std::vector<std::int32_t> least_widths(const ParallelPlan& plan, const RowFlow& flow,
-                                       const SampleUnits& units,
-                                       const std::vector<MicrobatchList>& microbatches) {
+std::vector<WindowSet> window_sets(const ParallelPlan& plan, const RowFlow& flow,
+                                   const SampleUnits& units,
+                                   const std::vector<MicrobatchList>& microbatches) {
   DisjointSets replicas = sharing_replicas(plan);
   const auto encoded = encoded_places(plan, flow, units, microbatches, replicas);
   std::size_t longest = 1;
@@ -168,10 +172,18 @@ std::vector<std::int32_t> least_widths(const ParallelPlan& plan, const RowFlow& 
       cuts[replicas.root(r)].join(own.first, last);
     }
   }
-  std::vector<std::int32_t> widths;
-  for (std::size_t r = 0; r < plan.replicas.size(); ++r)
-    widths.push_back(cuts[replicas.root(r)].least_width());
-  return widths;
+  std::vector<std::int32_t> longest_list(plan.replicas.size());  // Of encoders, as `cuts`.
+  for (std::size_t r = 0; r < microbatches.size(); ++r) {
+    auto& most = longest_list[replicas.root(r)];
+    if (!plan.is_llm(ReplicaId{r}))
+      most = std::max(most, static_cast<std::int32_t>(microbatches[r].size()));
+  }
+  std::vector<WindowSet> sets;
+  for (std::size_t r = 0; r < plan.replicas.size(); ++r) {
+    const std::size_t root = replicas.root(r);
+    sets.push_back({root, cuts[root].least_width(), longest_list[root]});
+  }
+  return sets;
 }
 
 }  // namespace troupe::scheduler

@@ -28,6 +28,11 @@ void RoomDemand::add(const StageDemand& stage) {
     depth = std::max(depth, std::min(stage.depth, stage.microbatches));
     waiting_bytes += stage.rows.most * stage.microbatches;
     taken_bytes += stage.rows.least;
+    rows_go_back = rows_go_back || stage.rows.go_back;
+    if (stage.rows.most > 0) {
+      encoded = std::max(encoded, stage.encoded);
+      encoded_width = std::max(encoded_width, stage.least_width);
+    }
   } else {
     encoder_bytes += stage.microbatch_bytes - stage.offloaded_bytes;
     once_bytes += stage.offloaded_bytes;
@@ -38,13 +43,23 @@ void RoomDemand::add(const StageDemand& stage) {
 }
 
 /// Rows for a whole window are there before the llm begins, and gradients for it when the llm ends:
-/// as one goes the other comes, so that what is more counts with each of its microbatches.
+/// as one goes the other comes, so that what is more counts with each of its microbatches. Encoders
+/// elsewhere begin a window when the gradients of the one before are back, or, where none come,
+/// when they like: a list makes no device wait for what another does.
 RoomDemand RoomDemand::with_rows() const {
   RoomDemand demand = *this;
-  demand.waiting_bytes = demand.taken_bytes = demand.gradient_bytes = 0;
-  if (encoder_microbatches == 0) return demand;
+  demand.waiting_bytes = demand.taken_bytes = demand.gradient_bytes = demand.encoded = 0;
+  const bool is_llm_alone = encoder_microbatches == 0;
+  if (is_llm_alone) {
+    demand.encoder_microbatches = encoded;
+    demand.least_width = encoded_width;
+  }
+  if (demand.encoder_microbatches == 0) return demand;
   demand.llm_bytes -= taken_bytes;
-  demand.encoder_bytes += std::max(waiting_bytes / encoder_microbatches, gradient_bytes);
+  if (is_llm_alone && !rows_go_back)
+    demand.once_bytes += waiting_bytes;
+  else
+    demand.encoder_bytes += std::max(waiting_bytes / demand.encoder_microbatches, gradient_bytes);
   return demand;
 }
 

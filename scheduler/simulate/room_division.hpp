@@ -14,6 +14,7 @@ namespace troupe::scheduler {
 struct RowBytes {
   double least = 0;
   double most = 0;
+  bool go_back = false;  ///< Gradients come back for some.
 };
 
 /// What a stage would keep on each of its devices. Bytes are not negative.
@@ -24,8 +25,9 @@ struct StageDemand {
   /// Rows that come to the llm from encoders; of an encoder the gradients that come back from it.
   RowBytes rows;
   double microbatches = 0;  ///< Of a step, on its replica.
+  double encoded = 0;       ///< Of the llm: the same of the replica that encodes most of its rows.
   double depth = 1;         ///< Of the llm: stages from it to the end; whole, >= 1.
-  double least_width = 1;   ///< Of an encoder: what windows cannot be narrower than; >= 1.
+  double least_width = 1;   ///< What windows cannot be narrower than; >= 1.
 };
 
 /// What all stages of a device would keep there. Bytes are not negative.
@@ -40,13 +42,18 @@ struct RoomDemand {
   double depth = 1;  ///< Microbatches of the llm in flight where nothing binds; whole, >= 1.
   double waiting_bytes = 0;   ///< Rows from encoders for all that the llm's stages train in a step.
   double taken_bytes = 0;     ///< Of `llm_bytes` such rows, where a microbatch has least.
+  bool rows_go_back = false;  ///< Gradients leave for some of these rows.
+  double encoded = 0;         ///< As `encoder_microbatches`, of all that these rows come from.
+  double encoded_width = 1;   ///< As `least_width`, of the same.
   double gradient_bytes = 0;  ///< That come back for one microbatch of each encoder stage.
 
   void add(const StageDemand& stage);
 
-  /// The same with what comes and goes between the two sides among the bytes of microbatches, where
-  /// encoders share the device: rows that wait there for the llm until it has been through a window
-  /// count with each of the window's microbatches, or the gradients that come for encoders.
+  /// The same with what comes and goes between the two sides among the bytes of microbatches: rows
+  /// that wait there for the llm until it has been through a window count with each of the window's
+  /// microbatches, or the gradients that come for encoders. Where encoders are elsewhere, the
+  /// microbatches are theirs (`encoded`); if nothing goes back to them they wait for no window, and
+  /// all rows of the step are there once.
   RoomDemand with_rows() const;
 };
 

@@ -64,8 +64,8 @@ struct Pictured {
     const auto lists = assign_by_count(plan, kBatch, kBatch);
     const auto flow = std::make_shared<const RowFlow>(plan.model, samples);
     const SampleUnits units(samples, {});
-    const auto widths = least_widths(plan, *flow, units, lists);
-    REQUIRE(std::ranges::all_of(widths, [](std::int32_t width) { return width == 1; }));
+    const auto apart = window_sets(plan, *flow, units, lists);
+    REQUIRE(std::ranges::all_of(apart, [](const WindowSet& set) { return set.least_width == 1; }));
     const auto costs = predicted_costs(plan, model, samples, request.prediction).value();
     const auto bounds = memory_bounds(plan, with_arriving_rows(costs, plan, flow),
                                       request.device_memory, lists, request.schedule, *flow, units);

@@ -66,6 +66,30 @@ TEST_CASE("an llm is held back as far as its room is short of what it has in fli
   CHECK(held.pace().held_back == 5);
 }
 
+TEST_CASE("rows wait also where the llm has a device for itself", "[scheduler]") {
+  // Device 0: 80 bytes are sixteen microbatches of vision. Device 1: one of the llm, four bytes
+  // without its rows, leaves 56 of 60, fourteen times the rows that come for one.
+  auto stage = llm(40, 8);
+  stage.demand.rows = {4, 4, true};
+  const auto held_with = [&](double microbatches, double encoded) {
+    PhaseMemory held(2, 100);
+    held.add(0, encoder(20, 5), microbatches);
+    held.add(1, stage, microbatches, encoded);
+    return held;
+  };
+  CHECK(held_with(14, 14).pace().windows == 1);
+  CHECK(held_with(15, 15).pace().windows == 2);
+  CHECK(held_with(15, 0).pace().windows == 1);
+  CHECK(held_with(15, 15).wanted_bytes() == 40 + 4 + 4);
+  // Nothing goes back: 48 for twelve beside three in flight, or 52 for thirteen beside two.
+  stage.demand.rows.go_back = false;
+  stage.demand.depth = 3;
+  CHECK(held_with(12, 12).pace().held_back == 1);
+  CHECK(held_with(13, 13).pace().held_back == 1.5);
+  CHECK(held_with(13, 13).pace().windows == 1);
+  CHECK(held_with(13, 13).wanted_bytes() == 40 + 52 + 3 * 4);
+}
+
 TEST_CASE("memory without a limit holds all in one window", "[scheduler]") {
   PhaseMemory held(1, 0);
   held.add(0, encoder(1e12, 1e12), 1000);
@@ -86,7 +110,7 @@ TEST_CASE("segments of a track are stages of either side, with the rows that the
   weights.state_bytes = {100, 101, 102, 103};
   weights.activation_bytes = {1, 2, 3, 4};
   weights.arriving_bytes = {0, 10, 0, 20};
-  weights.crossing_bytes = {{}, {5, 6}, {7, 8}, {}};
+  weights.crossing_bytes = {{}, {5, 6}, {7, 8, true}, {}};
   const auto stages = phase_stages({{0, 1, 2, 3}, 0, {0, 1, 3, 4}}, weights, last);
   REQUIRE(stages.size() == 4);
   const std::vector<std::int32_t> segments{0, 1, 1, 2};
@@ -100,6 +124,7 @@ TEST_CASE("segments of a track are stages of either side, with the rows that the
     CHECK(stages[s].demand.depth == depths[s]);
     CHECK(stages[s].demand.rows.most == (s == 1 ? 6 : s == 2 ? 8 : 0));
     CHECK(stages[s].demand.rows.least == (s == 1 ? 5 : s == 2 ? 7 : 0));
+    CHECK(stages[s].demand.rows.go_back == (s == 2));
   }
   // Inside a stage nothing comes from others.
   const auto one = phase_stages({{2, 3}, 0, {0, 2}}, weights, last);

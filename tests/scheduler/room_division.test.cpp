@@ -154,6 +154,42 @@ TEST_CASE("what stages want of a device adds up, and rows count where encoders a
   CHECK(divide_room(60 + 18, demand).in_flight == 2);
 }
 
+TEST_CASE("where the llm is alone rows of encoders elsewhere wait for it", "[scheduler]") {
+  auto llm = six(true, {2, 3, true});
+  llm.encoded = 2;
+  RoomDemand demand;
+  demand.add(llm);
+  // Six times three bytes wait, nine for each of two that are encoded.
+  CHECK(demand.with_rows().encoder_bytes == 9);
+  CHECK(demand.with_rows().llm_bytes == 10 - 2);
+  CHECK(demand.with_rows().encoder_microbatches == 2);
+  // Four in flight leave 18 of 50 bytes, all rows.
+  CHECK(divide_room(50, demand).in_flight == 4);
+  CHECK(divide_room(50, demand).width == 2);
+  // Of 40 three leave 16, two windows, 2 + 4 / 3 round trips; two leave 24: 1 + 5 / 2.
+  CHECK(divide_room(40, demand).in_flight == 3);
+  CHECK(divide_room(40, demand).width == 1);
+  // What cannot be cut has its room first.
+  llm.least_width = 2;
+  demand = {};
+  demand.add(llm);
+  CHECK(divide_room(40, demand).in_flight == 2);
+  CHECK(divide_room(40, demand).width == 2);
+  // Encoders to which nothing goes back do not wait for windows: 18 are there once.
+  llm.rows.go_back = false;
+  demand = {};
+  demand.add(llm);
+  CHECK(demand.with_rows().encoder_bytes == 0);
+  CHECK(demand.with_rows().once_bytes == 18);
+  CHECK(divide_room(40, demand).in_flight == 2);
+  CHECK(divide_room(40, demand).windows == 1);
+  CHECK(divide_room(50, demand).in_flight == 4);
+  // On an encoder's device their own list does.
+  demand.add(six(false, {}));
+  CHECK(demand.with_rows().encoder_bytes == 10 + 3);
+  CHECK(demand.with_rows().once_bytes == 0);
+}
+
 /// Least time, as room_division.hpp describes it, over all that the llm could have in flight.
 double brute_force(double room, const RoomDemand& demand) {
   double least = std::numeric_limits<double>::infinity();
