@@ -214,9 +214,11 @@ void do_without(Self self, const std::string& why) {
 Error half_a_model(const GatherWish& wish, const Gathered& gathered, const Error& not_whole) {
   const std::string step = std::to_string(gathered.progress.step);
   const std::string saved = std::to_string(wish.saved_step);
+  const std::string missing = missing_text(gathered);
   Error why{Errc::infeasible,
             "nodes of this run wait for their head with the state of step " + step + ", and " +
-                not_whole.message + "; missing: " + missing_text(gathered),
+                not_whole.message + "; " +
+                (missing.empty() ? "none of these nodes has any of it" : "missing: " + missing),
             {},
             "where these nodes still run, let them reach this head (they and the others keep "
             "their state for cluster.head_timeout_s), and start it again; else "};
@@ -229,11 +231,14 @@ Error half_a_model(const GatherWish& wish, const Gathered& gathered, const Error
 }
 
 /// Whether a new node stands at the place of each that is missing (`troupe node --node N`): whoever
-/// held that part of the model is gone for good, and no other head finds it.
-bool are_replaced(const std::vector<Latecomer>& later, const std::vector<NodeId>& missing) {
-  return std::ranges::all_of(missing, [&](NodeId node) {
-    return std::ranges::any_of(
-        later, [node](const Latecomer& one) { return one.hello.wanted_node == node.value; });
+/// held that part of the model is gone for good, and no other head finds it. Who has come itself is
+/// there, though of no use to this head; and where nobody is missing nobody is replaced.
+bool are_replaced(const Gathering& gathering, const std::vector<NodeId>& missing) {
+  return !missing.empty() && std::ranges::all_of(missing, [&](NodeId node) {
+    return !gathering.holdings.contains(node) &&
+           std::ranges::any_of(gathering.later, [node](const Latecomer& one) {
+             return one.hello.wanted_node == node.value;
+           });
   });
 }
 
@@ -251,7 +256,7 @@ void decide(Self self, const std::set<NodeId>& late) {
   const Status whole = check_holders(state, placed);
   const bool is_given_up =
       wish.goes_back || (setup.job.recovery.from_checkpoint &&
-                         are_replaced(state.gathering->later, missing_nodes(gathered)));
+                         are_replaced(*state.gathering, missing_nodes(gathered)));
   // Nobody is sent away before: what they hold would be lost to another head too.
   if (!whole.ok() && !wish.ends && !is_given_up && (step > saved || gathered.members.empty()))
     return fail(self, half_a_model(wish, gathered, whole.error()));

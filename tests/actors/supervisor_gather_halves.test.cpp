@@ -111,6 +111,32 @@ TEST_CASE("half a model is given up where new nodes stand at the places of the o
     CHECK(head.seen[id].restarts.size() == (is_given_up ? 1 : 0));
 }
 
+TEST_CASE("a new node at the place of one that has come gives up nothing",
+          "[actors][takeover][errors]") {
+  TakingOver taking(one_pipeline);
+  Head& head = taking.head;
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  head.join_with(taking.at_step(1, 3));  // It does not finish step 4 in time, and may yet.
+  head.join("host", 1);
+  taking.pass(6s);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "missing: node 1 (it did not finish step 4 in time)"));
+  CHECK(taking.opened.empty());
+  for (const NodeSeen& node : head.seen) CHECK(node.restarts.empty());
+}
+
+TEST_CASE("where no layout is known nobody is missing, and that gives up nothing",
+          "[actors][takeover][errors]") {
+  TakingOver taking(one_pipeline);
+  Head& head = taking.head;
+  head.join_with(taking.at_step(0, 0, 0));  // Of none yet, as a newcomer.
+  taking.pass(6s);
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "is no whole model; none of these nodes has any of it"));
+  CHECK(taking.opened.empty());
+  CHECK(head.seen[0].restarts.empty());
+}
+
 TEST_CASE("half a model of a step that is saved is done without", "[actors][takeover]") {
   TakingOver taking(one_pipeline);
   Head& head = taking.head;
