@@ -20,6 +20,10 @@ namespace fs = std::filesystem;
 
 fs::path file_of(const fs::path& run) { return run / "control"; }
 
+/// Where it is written first. Of one name: what a head that was killed meanwhile leaves here, with
+/// its key, the next one takes away.
+fs::path beside(const fs::path& run) { return run / "control.new"; }
+
 Error failed(const fs::path& file, const std::string& what) {
   return {Errc::io_failed, what + ": " + std::strerror(errno), file.string(),
           "look at the permissions and the disk of the run folder"};
@@ -45,18 +49,18 @@ Status write_control(const fs::path& run, const ControlFile& control) {
                                        {"process", control.process}};
   const std::string text = json.dump() + "\n";
   // Beside it first: who looks meanwhile sees the whole of it or none.
-  const fs::path file = file_of(run), beside = file.string() + ".tmp-" + std::to_string(::getpid());
-  take_away(beside);
-  const int descriptor = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const fs::path file = file_of(run), made = beside(run);
+  take_away(made);
+  const int descriptor = ::open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor < 0) return failed(file, "it cannot be made");
   const bool written =
       ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   Status status = Done{};
   if (!written) status = failed(file, "writing failed");
   ::close(descriptor);
-  if (status && ::rename(beside.c_str(), file.c_str()) != 0)
+  if (status && ::rename(made.c_str(), file.c_str()) != 0)
     status = failed(file, "it cannot be put in its place");
-  if (!status) take_away(beside);
+  if (!status) take_away(made);
   return status;
 }
 
