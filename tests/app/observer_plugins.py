@@ -7,6 +7,7 @@ neither it nor faulty ones change anything.
 
 import filecmp
 import math
+import re
 import subprocess
 import sys
 import time
@@ -69,7 +70,10 @@ Status register_all() {
 
 TROUPE_PLUGIN(register_all)
 """
-# An actor that adds up the values of each step, and throws where it has no options.
+# The one of the README, which takes all that comes.
+PAGE = (ROOT / "actors" / "observing" / "README.md").read_text(encoding="utf-8")
+PLAIN = next(block for block in re.findall(r"```cpp\n(.*?)```", PAGE, re.DOTALL) if "behavior_type mine" in block)
+# Beside it one that adds up the values of each step, and throws where it has no options.
 ACTORS = r"""
 #include <chrono>
 #include <cstring>
@@ -82,6 +86,7 @@ ACTORS = r"""
 using namespace troupe;
 using namespace troupe::actors;
 
+""" + PLAIN + r"""
 ListenerActor::behavior_type adds(ListenerActor::pointer self, const ObservingHubActor& hub, const ListenRequest& request, const observers::Place& place) {
   self->request(hub, std::chrono::seconds(10), listen_atom::value, request).then([](const ListenWelcome&) {});
   const auto lines = std::make_shared<std::ofstream>(place.folder / (place.options + std::to_string(place.node)), std::ios::app);
@@ -113,7 +118,7 @@ ListenerActor::behavior_type adds(ListenerActor::pointer self, const ObservingHu
 Status register_all() {
   for (const char* name : {"adds", "bursts"})
     if (auto added = register_listener({name, adds}); !added.ok()) return added;
-  return Done{};
+  return register_listener({"plain", mine});
 }
 
 TROUPE_PLUGIN(register_all)
@@ -210,10 +215,10 @@ def an_observer_changes_no_bit(bench):
 
 
 def an_actor_in_each_node_sees_what_an_observer_sees_and_changes_no_bit(bench):
-    """One in each node process, with its typed messages; beside it one that throws, which is told of with its words."""
+    """One in each node process, with its typed messages; beside it one that throws, which is told of with its words, and the README's."""
     library = bench.built_beside(ACTORS, "acting")
     said = ran([*bench.job("actors", "train.steps=4"), f'plugins.libraries=["{bench.own}","{library}"]',
-                'observe.observers=[{name="sums",options="node-",queue=1000},{name="adds",options="node-",queue=1000},{name="bursts"}]'])
+                'observe.observers=[{name="sums",options="node-",queue=1000},{name="adds",options="node-",queue=1000},{name="bursts"},{name="plain"}]'])
     seen_in = bench.folder / "actors" / "observers"
     seen, _, _ = of_samples(seen_in / "sums")
     heard = [line for file in (seen_in / "adds").iterdir() for line in read_lines(file)]
@@ -221,7 +226,7 @@ def an_actor_in_each_node_sees_what_an_observer_sees_and_changes_no_bit(bench):
         shown = math.fsum(sum_ for (at, _, kind, _), (sum_, _) in seen.items() if (at, kind) == (step, 0))
         told = math.fsum(line["sum"] for line in heard if line["step"] == step)
         expect(shown != 0 and math.isclose(shown, told, rel_tol=1e-8, abs_tol=1e-8), f"step {step}: {shown}, {told}")
-    expect("warning: observer 'bursts' on node 0 sees nothing any more: it throws: of its own accord" in said, said[-1500:])
+    expect("warning: observer 'bursts' on node 0 sees nothing any more: it throws: of its own accord" in said and "observer 'plain'" not in said, said[-1500:])
     bench.same_bits("actors")
 
 
