@@ -227,6 +227,23 @@ TEST_CASE("an actor that does not begin to listen is told of", "[actors][errors]
   impossible.end(5s);
 }
 
+TEST_CASE("an actor that hangs is left behind with its system, and holds no node's end up",
+          "[actors]") {
+  // Never destroyed: its threads outlive this case.
+  static Fixture& fixture = *new Fixture;
+  Observing observing({rows_for("waiting")}, "job", 0, fixture.run);
+  observing.show(part(1, 4));
+  CHECK(soon([&] { return fixture.own.begun == 1; }));
+  observing.show(part(2, 4));
+  const auto begin = std::chrono::steady_clock::now();
+  observing.end(100ms);
+  CHECK(std::chrono::steady_clock::now() - begin < 3s);
+  CHECK(fixture.own.begun.load() == 1);
+  const Tally tally = observing.take_tally();
+  CHECK(tally.shown == 2);
+  CHECK(tally.troubles.empty());
+}
+
 TEST_CASE("actors and observers share their names", "[actors][errors]") {
   Fixture fixture;
   const auto again = register_listener({"waiting", waiting});
