@@ -180,15 +180,16 @@ class Spreader {
   }
 
   /// Where a unit is best off, as an index into `near_`: with who wants its rows, or, where its
-  /// content would have to come there and is more than they, with who sees that.
+  /// content would have to come there and is more than they, or nobody encodes there, with who sees
+  /// that.
   std::size_t home_of(const Placed& unit) {
     const std::size_t wanted = node_[unit.cut];
     const auto apart = work_.apart.find(unit.sample);
     if (apart == work_.apart.end()) return wanted;
     const auto& [seen_by, content] = apart->second;
     const double rows = work_.rows_of(at(unit.sample)) * work_.bytes_per_row;
-    if (std::ranges::binary_search(seen_by, wanted_[unit.cut]) ||
-        (!near_[wanted].empty() && !(rows < content)))
+    if (!near_[wanted].empty() &&
+        (std::ranges::binary_search(seen_by, wanted_[unit.cut]) || !(rows < content)))
       return wanted;
     const auto [home, is_new] = homes_.try_emplace(seen_by, near_.size());
     if (is_new) {

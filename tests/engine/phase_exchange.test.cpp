@@ -258,6 +258,24 @@ TEST_CASE("a source's samples are encoded where it is, if their rows are fewer b
   CHECK(first() == Samples{0, 2});
 }
 
+TEST_CASE("what an llm's node sees and no encoder there could read is encoded where it is, too",
+          "[engine]") {
+  const auto plan = replicas(2, 2);  // Encoders on nodes 0 and 1, llms on nodes 2 and 3.
+  const std::vector<LlmCut> cuts{{ReplicaId{2}, {{one_part({0, 2})}, {one_part({0, 2})}}},
+                                 {ReplicaId{3}, {{one_part({1, 3})}, {one_part({1, 3})}}}};
+  PhaseWork work = work_of({1, 1.01, 1, 1.01}, 2);
+  const auto second = [&] {
+    return samples_of(spread_phase(plan, ModuleGroupId{0}, cuts, work, {})[1]);
+  };
+  // The largest first, each encoder has one of either size.
+  CHECK(second() == Samples{2, 3});
+  // The second encoder sees both that the second llm does: else one of them moved, whose 100 bytes
+  // no exchange of whole shares would spare.
+  const ApartUnit both{{NodeId{1}, NodeId{3}}, 100};
+  work.apart = {{1, both}, {3, both}};
+  CHECK(second() == Samples{1, 3});
+}
+
 TEST_CASE("phases know which samples few nodes see, and what a row weighs", "[engine]") {
   auto plan = colocated();
   SampleShape shape;
