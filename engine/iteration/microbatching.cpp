@@ -211,11 +211,10 @@ Result<PredictedIteration> Microbatching::best_plan(DealtBatch& batch) const {
     return plain;
   }
   if (!plain.ok()) return exchanged;
-  // By the profile, so that the same job gives the same plans; where nothing is predicted phases
-  // are balanced. What brings nothing moves no rows.
-  const double plain_ms = plain.value().prediction.profile_step_ms,
-               exchanged_ms = exchanged.value().prediction.profile_step_ms;
-  return costs_ && plain_ms <= exchanged_ms ? std::move(plain) : std::move(exchanged);
+  // By what plans are made of; where nothing is predicted phases are balanced. What brings nothing
+  // moves no rows.
+  return costs_ && planned_step_ms(plain) <= planned_step_ms(exchanged) ? std::move(plain)
+                                                                        : std::move(exchanged);
 }
 
 Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,

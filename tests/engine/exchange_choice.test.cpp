@@ -1,0 +1,122 @@
+// Whether a step is planned with an exchange, and batches that have hardly anything to exchange.
+
+#include "tests/torch_catch.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/phase_exchange.hpp"
+#include "scheduler/check/check_plan.hpp"
+#include "scheduler/layout/place_by_hand.hpp"
+#include "tests/engine/measured_events.hpp"
+#include "tests/scheduler/two_layers.hpp"
+
+namespace troupe::engine {
+namespace {
+
+using scheduler::testing::two_layer_sample;
+
+/// Encoders and llms of one layer as replicas of one pipeline, each on a node of its own.
+ParallelPlan plan_of(int encoders, int llms) {
+  HandLayout layout;
+  for (int node = 0; node < encoders; ++node)
+    layout.replicas.push_back({{"vision"}, {{node, 0, {{"vision", {}}}}}});
+  for (int node = encoders; node < encoders + llms; ++node)
+    layout.replicas.push_back({{"llm"}, {{node, 0, {{"llm", {}}}}}});
+  return scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {encoders + llms, 1})
+      .value();
+}
+
+/// Two pipelines, each of an encoder and an llm on nodes of their own.
+ParallelPlan two_pipelines() {
+  HandLayout layout;
+  for (const int node : {0, 2})
+    layout.pipelines.push_back({{node, 0, {{"vision", {}}}}, {node + 1, 0, {{"llm", {}}}}});
+  return scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {4, 1}).value();
+}
+
+MicrobatchingOptions options_of(const std::string& exchange, const std::string& policy) {
+  MicrobatchingOptions options;
+  options.exchange = exchange;
+  options.policy = policy;
+  options.microbatches = 2;
+  return options;
+}
+
+std::shared_ptr<const PlanningCosts> costs() {
+  return std::make_shared<const PlanningCosts>(
+      PlanningCosts{scheduler::testing::two_layer_costs(0, 1000), {}, {}});
+}
+
+TEST_CASE("auto exchanges where measured times say that it takes less", "[engine]") {
+  const auto plan = two_pipelines();
+  const auto known = costs();
+  const auto planner = [&](const std::string& exchange) {
+    auto options = options_of(exchange, "in-order");
+    options.adaptive_correction = true;
+    return Microbatching(plan, options, known);
+  };
+  auto off = planner("off"), always = planner("per-phase"), open = planner("auto");
+  // Each pipeline has four pictures that are alike.
+  DealtBatch batch{1, 1, {}, {{0, 1, 2, 3}, {4, 5, 6, 7}}};
+  batch.samples.assign(8, two_layer_sample(40, 2));
+  CHECK_FALSE(open.plan(batch).value().prediction.exchanged);
+  // The first encoder turns out to take four times as long.
+  const StageId slow = plan.at(replicas_of(plan, ModuleGroupId{0})[0]).stages.front();
+  for (int step = 0; step < 12; ++step) {
+    const auto made = off.plan(batch).value();
+    const auto events = measured_events(plan, *known, made.iteration,
+                                        [&](StageId stage) { return stage == slow ? 4.0 : 1.0; });
+    for (Microbatching* each : {&off, &always, &open})
+      each->learn(made.iteration, made.prediction, events, 1e4);
+  }
+  const auto kept = off.plan(batch).value().prediction,
+             spread = always.plan(batch).value().prediction,
+             chosen = open.plan(batch).value().prediction;
+  // By the profile the second encoder has too much then: seven of eight, or so.
+  CHECK(kept.profile_step_ms < spread.profile_step_ms);
+  CHECK(spread.calibrated_step_ms < kept.calibrated_step_ms);
+  CHECK(chosen.exchanged);
+  CHECK(chosen.calibrated_step_ms == spread.calibrated_step_ms);
+}
+
+/// Samples with so many equal pictures each; none: of text alone.
+DealtBatch batch_of(const std::vector<int>& pictures) {
+  DealtBatch batch{1, 1, {}, {{}}};
+  for (const int count : pictures) {
+    batch.pipelines[0].push_back(static_cast<std::int32_t>(batch.samples.size()));
+    SampleShape& sample = batch.samples.emplace_back(two_layer_sample(count > 0 ? 40 : 0, 20));
+    for (std::int32_t i = 1; i < count; ++i)
+      sample.media[0].items.push_back(sample.media[0].items[0]);
+  }
+  return batch;
+}
+
+TEST_CASE("batches of text alone, and with fewer pictures than encoders, have sound plans",
+          "[engine]") {
+  const int encoders = GENERATE(2, 3, 4);
+  const auto plan = plan_of(encoders, 5 - encoders);
+  const auto known = costs();
+  for (const auto& batch : {batch_of({0, 0, 0, 0}), batch_of({0, 1, 0, 0, 0}), batch_of({6, 1, 1})})
+    for (const std::string schedule : {"1f1b", "split-1f1b", "three-phase"})
+      for (const std::string exchange : {"per-phase", "auto"}) {
+        INFO(encoders << " " << batch.samples.size() << " " << schedule << " " << exchange);
+        auto options = options_of(exchange, "hierarchical");
+        options.schedule = schedule;
+        const auto made = Microbatching(plan, options, known).plan(batch);
+        REQUIRE(made.ok());
+        CHECK(scheduler::check(plan, made.value().iteration).empty());
+        for (const PhaseBalance& phase : made.value().prediction.phases)
+          for (const double imbalance : {phase.drawn, phase.planned, phase.bound})
+            CHECK(imbalance >= 1 - 1e-9);
+        for (const FarRows& far : made.value().prediction.far_rows)
+          for (const double share : {far.planned, far.bound})
+            CHECK((share >= 0 && share <= 1 + 1e-9));
+      }
+}
+
+}  // namespace
+}  // namespace troupe::engine
