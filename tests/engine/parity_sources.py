@@ -24,6 +24,8 @@ CASES = {
     "sources-deferral": ["train.dtype=fp64", "balancer.policy=deferral", "scheduler.schedule=split-1f1b"],
     "sources-exchange": ["train.dtype=fp64", *EXCHANGE],
     "sources-exchange-3-2": ["train.dtype=fp64", *REPLICAS["3-2"], *EXCHANGE, "scheduler.schedule=zero-bubble"],
+    "sources-exchange-3-2-deferral": ["train.dtype=fp64", *REPLICAS["3-2"], EXCHANGE[0], "balancer.policy=deferral",
+                                      "scheduler.schedule=split-1f1b"],
     "sources-exchange-5-3": ["train.dtype=fp64", *REPLICAS["5-3"], *EXCHANGE],
     "sources-exchange-1-4": ["train.dtype=fp64", *REPLICAS["1-4"], *EXCHANGE],
     "sources-exchange-4-4": ["train.dtype=fp64", *colocated(1), *EXCHANGE, "scheduler.schedule=three-phase"],

@@ -17,7 +17,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 
-from parity_sources import FRAME_BYTES, PATCH_BYTES, by_medium, deliveries, measured, trained_of  # noqa: E402
+from parity_sources import EXCHANGE, FRAME_BYTES, PATCH_BYTES, by_medium, deliveries, measured, trained_of  # noqa: E402
 from recovery import FP64, JOB, node_of, pipelines, run_on_bench  # noqa: E402
 from tests.support.recorded_runs import read_lines  # noqa: E402
 from tests.support.run_cases import expect  # noqa: E402
@@ -108,8 +108,8 @@ def who_does_not_see_a_source_needs_none_of_its_files(bench):
 def another_node_that_sees_it_takes_over(bench):
     lists = Lists(bench)
     data = lists.override(pictures=[1, 2])
-    for lost in (1, 2):
-        job = bench.start(f"taken-over-{lost}", *pipelines([0], [1], [2]), data, steps=20)
+    for lost, more in ((1, []), (2, EXCHANGE)):  # Also where encoders share each step out, whose rows move as well.
+        job = bench.start(f"taken-over-{lost}", *pipelines([0], [1], [2]), data, *more, steps=20)
         job.wait_for(4)
         job.signal(lost, signal.SIGKILL)
         job.finish()
@@ -117,6 +117,8 @@ def another_node_that_sees_it_takes_over(bench):
         expect([event["nodes"] for event in job.events()] == [[lost]], f"events: {job.events()}")
         sent, received = deliveries(job.run).values()
         expect(3 - lost in sent and 0 in received, f"content was sent by {set(sent)}, and came to {set(received)}")
+        told = {(line["generation"], line["exchanged"]) for line in read_lines(job.run / "metrics.jsonl")}
+        expect(({(1, True), (2, True)} <= told) == bool(more), f"generations and whether their steps were exchanged: {told}")
 
 
 # Window: nobody left sees a source of data, or no layout fits them
