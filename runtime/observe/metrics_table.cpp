@@ -18,15 +18,23 @@ constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 // deeper is none that we wrote.
 constexpr int kDeepest = 2;
 
+// What is true or false of a step is a number too: 1 or 0.
+double number_in(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? 1 : 0;
+  return value.is_number() ? value.get<double>() : kMissing;
+}
+
 void add_value(const std::string& key, const Json& value, std::size_t before, MetricsTable& table,
                int depth = 0) {
   if (value.is_object() && depth < kDeepest)
     for (const auto& [name, part] : value.items())
       add_value(key + "." + name, part, before, table, depth + 1);
-  if (!(value.is_number() || value.is_null())) return;
+  // A group says what is true alone, so that a mean of it would know nothing else.
+  const bool is_told = value.is_boolean() && depth == 0;
+  if (!(value.is_number() || value.is_null() || is_told)) return;
   // A key that begins late has no values before.
   auto& column = table.columns.try_emplace(key, before, kMissing).first->second;
-  column.push_back(value.is_number() ? value.get<double>() : kMissing);
+  column.push_back(number_in(value));
 }
 
 void add_row(const Json& row, MetricsTable& table) {

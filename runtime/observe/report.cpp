@@ -238,6 +238,8 @@ std::vector<ReportFigure> report_figures(const RunRecord& run) {
        mean(of("imbalance_in_order")), ""},
       {"imbalance_planned_mean", "Imbalance of microbatches, balanced",
        mean(of("imbalance_planned")), ""},
+      {"exchanged_percent_mean", "Steps planned with an exchange between encoders",
+       percent(mean(of("exchanged"))), "%"},
       {"held_rows_max", "Rows held for deferral, most", largest(metrics, "held_rows"), ""},
       {"activation_megabytes_max", "Activations on a device, most",
        1e-6 * largest(metrics, "activation_bytes"), "MB"},

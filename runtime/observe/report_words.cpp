@@ -38,6 +38,7 @@ const std::map<std::string, KeyWords>& known() {
       {"calibrated_step_ms", {"Step time, predicted with measured speeds", "ms"}},
       {"imbalance_in_order", {"Imbalance of microbatches, in order", "largest / mean work"}},
       {"imbalance_planned", {"Imbalance of microbatches, balanced", "largest / mean work"}},
+      {"exchanged", {"Steps planned with an exchange between encoders", "%", 100}},
       {"deferred_samples", {"Deferred samples", "per step"}},
       {"held_rows", {"Rows held for deferral", ""}},
       {"held_bytes", {"Memory: held for deferral", "MB", 1e-6}},

@@ -1,5 +1,6 @@
 #include "runtime/observe/report.hpp"
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
@@ -151,6 +152,26 @@ TEST_CASE("a report tells how evenly each module group's replicas worked", "[obs
                        ContainsSubstring("vision+audio: Imbalance of replicas, as planned") &&
                        !ContainsSubstring("Imbalance of replicas: llm") &&
                        !ContainsSubstring("imbalance_planned"));
+}
+
+TEST_CASE("a report tells how many steps were planned with an exchange", "[observe]") {
+  const ScratchFolder folder;
+  std::string lines;
+  for (const auto* exchanged : {"true", "true", "false", "true", "false"})
+    lines += "{\"step\":" + std::to_string(1 + std::count(lines.begin(), lines.end(), '\n')) +
+             ",\"exchanged\":" + exchanged +
+             ",\"phases\":{\"vision\":{\"imbalance\":1.5,\"exchanged\":true}}}\n";
+  write(folder / "metrics.jsonl", lines);
+  const auto run = read_run(folder.path()).value();
+  CHECK(value_of(run, "exchanged_percent_mean") == 50);  // Without the first step.
+  CHECK_THAT(report_page(run, {}, "No timeline."),
+             ContainsSubstring("Steps planned with an exchange"));
+  // Steps in which a phase was not are those that do not say so.
+  CHECK(run.metrics.find("phases.vision.imbalance") != nullptr);
+  CHECK(run.metrics.find("phases.vision.exchanged") == nullptr);
+  // Where no encoder has several replicas nothing is told.
+  write(folder / "metrics.jsonl", kMetrics);
+  CHECK(std::isnan(value_of(read_run(folder.path()).value(), "exchanged_percent_mean")));
 }
 
 TEST_CASE("metrics that are missing, empty or damaged are refused", "[observe][errors]") {
