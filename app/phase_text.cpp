@@ -26,9 +26,12 @@ void add_figures(const engine::PhaseBalance& balance, const engine::FarRows& far
 
 std::string exchange_text(const ParallelPlan& plan, const std::string& asked,
                           const engine::ExchangeCount& count) {
-  if (!engine::can_exchange(plan)) return {};
   std::string text = "balancer.exchange = \"" + asked + "\": ";
-  if (asked == "off") return text + "nothing is exchanged";
+  const bool is_off = asked == "off";
+  if (!engine::can_exchange(plan))
+    return is_off ? std::string()
+                  : text + "nothing is exchanged: no encoder has two replicas to share work";
+  if (is_off) return text + "nothing is exchanged";
   if (count.steps == 1)
     text += count.exchanged == 1 ? "exchanged" : "not exchanged";
   else

@@ -22,7 +22,7 @@ std::string ratio_text(double ratio);
 void add_figures(const engine::PhaseBalance& balance, const engine::FarRows& far, Json& json);
 
 /// Whether steps are exchanged, and why not: one line without its end; empty where no encoder has
-/// several replicas. `asked`: `balancer.exchange`.
+/// several replicas and nobody asks for it. `asked`: `balancer.exchange`.
 std::string exchange_text(const ParallelPlan& plan, const std::string& asked,
                           const engine::ExchangeCount& count);
 

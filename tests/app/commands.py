@@ -803,6 +803,9 @@ def check_simulation(commands, two):
     commands.expect("each phase has an imbalance", answer, [phase["phase"] for phase in parts["phases"]] == ["llm"]
                     and all(phase["largest_ms"] >= phase["even_ms"] * (1 - 1e-9) > 0 for phase in parts["phases"])
                     and steps["exchange"] is None and abs(parts["phases"][0]["imbalance_drawn"] - 1) < 1e-9)
+    asked = commands.run("simulate", "job.toml", *two, "--steps", "1", "balancer.exchange=per-phase")
+    commands.expect("an exchange that there cannot be is told", asked,
+                    'balancer.exchange = "per-phase": nothing is exchanged: no encoder has two replicas to share work' in " ".join(asked.stdout.split()))
     commands.expect("the mean lies between the extremes", answer,
                     steps["step_ms_min"] <= steps["step_ms"] <= steps["step_ms_max"] and steps["completed"])
     commands.expect("a timeline is a page", answer, "<html" in (commands.folder / "step.html").read_text())
