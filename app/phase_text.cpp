@@ -27,11 +27,11 @@ void add_figures(const engine::PhaseBalance& balance, const engine::FarRows& far
 std::string exchange_text(const ParallelPlan& plan, const std::string& asked,
                           const engine::ExchangeCount& count) {
   std::string text = "balancer.exchange = \"" + asked + "\": ";
-  const bool is_off = asked == "off";
-  if (!engine::can_exchange(plan))
-    return is_off ? std::string()
-                  : text + "nothing is exchanged: no encoder has two replicas to share work";
-  if (is_off) return text + "nothing is exchanged";
+  const bool can_exchange = engine::can_exchange(plan);
+  if (asked == "off") return can_exchange ? text + "nothing is exchanged" : std::string();
+  if (!can_exchange)
+    return text + "nothing is exchanged: no encoder has two replicas to share work; lay out more " +
+           "of one, or pin their number (parallel.MODULE.dp)";
   if (count.steps == 1)
     text += count.exchanged == 1 ? "exchanged" : "not exchanged";
   else

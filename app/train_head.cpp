@@ -19,6 +19,7 @@
 #include "app/control_file.hpp"
 #include "app/local_nodes.hpp"
 #include "app/own_code.hpp"
+#include "app/phase_text.hpp"
 #include "app/run_record.hpp"
 #include "app/signals.hpp"
 #include "app/stalled_read.hpp"
@@ -26,6 +27,7 @@
 #include "app/terminal.hpp"
 #include "app/version.hpp"
 #include "engine/execution/stage_kinds.hpp"
+#include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/plan_summary.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/this_machine.hpp"
@@ -61,6 +63,11 @@ void announce(const Opened& opened, const observe::Logger& logger) {
   for (const auto& warning : profile.warnings) logger.warning(warning);
   const auto crowded = engine::crowded_cores(opened.plan, job.cluster, engine::core_count());
   if (!crowded.empty()) logger.warning(crowded);
+  // Of a layout by hand the job itself was warned.
+  if (job.parallel.layout.empty() && !engine::can_exchange(opened.plan)) {
+    const auto none = exchange_text(opened.plan, job.balancer.exchange, {});
+    if (!none.empty()) logger.warning(none);
+  }
   for (const auto& reason : opened.reasons)
     logger.info("because " + reason.choice + ": " + reason.why);
 }
