@@ -80,8 +80,8 @@ class Microbatching {
   ///
   /// With `exchange` encoders are balanced on their own (phase_exchange.hpp), over the replicas of
   /// all pipelines: `per-phase` always, except in a phase that it would not make more even, or
-  /// where bounds on microbatches in flight leave no order for it; `auto` where the profile
-  /// predicts a shorter step with it. Samples with many items then go in pieces (item_ranges.hpp)
+  /// where bounds on microbatches in flight leave no order for it; `auto` where the costs
+  /// say a shorter step with it. Samples with many items then go in pieces (item_ranges.hpp)
   /// where whole ones would leave a phase or a round uneven, unless `items` is `whole`. By
   /// predicted time there are as many rounds as pieces allow or as whole samples do, and under a
   /// schedule with phases rounds may be spread all at once.
