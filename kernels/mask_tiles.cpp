@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -28,11 +29,12 @@ class TileFinder {
     const TokenCount begin = block * shape_.block;
     const TokenCount end = std::min(begin + shape_.block, mask_.size());
     const auto [first, last] = count(begin, end);
+    const std::uint64_t common = common_modalities(begin, end);
     std::int64_t covering = 0;
     for (TokenCount tile = first; tile < last; ++tile) {
       covering += std::exchange(covered_[static_cast<std::size_t>(tile)], 0);
       const auto by_range = covering == end - begin ? TileTest::none : TileTest::ranges;
-      const auto test = words_agree(begin, end, tile) ? by_range : by_pair(begin, end, tile);
+      const auto test = words_agree(common, tile) ? by_range : by_pair(begin, end, tile);
       if (test)
         to.push_back({static_cast<std::int32_t>(block), static_cast<std::int32_t>(tile), *test});
     }
@@ -62,12 +64,16 @@ class TileFinder {
     return {std::min(first, last), last};
   }
 
-  // Whether each word of the tile shares a modality with all causal words of the block. A token of
-  // a span meets only its own word.
-  bool words_agree(TokenCount begin, TokenCount end, TokenCount tile) const {
+  // That all causal words of the block have. A token of a span meets only its own word.
+  std::uint64_t common_modalities(TokenCount begin, TokenCount end) const {
     std::uint64_t common = ~kCausalBit;
     for (TokenCount row = begin; row < end; ++row)
       if ((mask_.word(row) & kCausalBit) != 0) common &= mask_.word(row);
+    return common;
+  }
+
+  // Whether each word of the tile shares a modality with all causal words of the block.
+  bool words_agree(std::uint64_t common, TokenCount tile) const {
     const auto& words = words_[static_cast<std::size_t>(tile)];
     return std::all_of(words.begin(), words.end(),
                        [common](std::uint64_t word) { return (word & common) != 0; });
@@ -100,16 +106,15 @@ MaskTiles::MaskTiles(TokenMask mask, BlockShape shape) : mask_(std::move(mask)),
     finder.append(block, by_block_);
     block_begin_.push_back(by_block_.size());
   }
-  by_tile_ = by_block_;
-  std::stable_sort(by_tile_.begin(), by_tile_.end(),
-                   [](const MaskTile& a, const MaskTile& b) { return a.tile < b.tile; });
+  // By tile of keys, and there by block. Counted, not sorted: a pack of 128k tokens has millions.
   const auto tile_count = (mask_.size() + shape_.tile - 1) / shape_.tile;
-  for (TokenCount tile = 0; tile <= tile_count; ++tile) {
-    const auto place = std::lower_bound(
-        by_tile_.begin(), by_tile_.end(), tile,
-        [](const MaskTile& entry, TokenCount value) { return entry.tile < value; });
-    tile_begin_.push_back(static_cast<std::size_t>(place - by_tile_.begin()));
-  }
+  tile_begin_.assign(static_cast<std::size_t>(tile_count) + 1, 0);
+  for (const MaskTile& entry : by_block_) ++tile_begin_[static_cast<std::size_t>(entry.tile) + 1];
+  std::partial_sum(tile_begin_.begin(), tile_begin_.end(), tile_begin_.begin());
+  by_tile_.resize(by_block_.size());
+  std::vector<std::size_t> next = tile_begin_;
+  for (const MaskTile& entry : by_block_)
+    by_tile_[next[static_cast<std::size_t>(entry.tile)]++] = entry;
 }
 
 }  // namespace troupe::kernels
