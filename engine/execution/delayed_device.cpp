@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -81,11 +82,16 @@ void DelayedDevice::run(const Piece& piece) {
   Status status = Done{};
   piece.launch->run([&] {
     copies_.clear();
+    sources_.clear();
     status = piece.work();
     sleep();
+    if (status.ok() && is_overwritten())
+      status = Error{Errc::internal, "host memory was written while work still read it", "",
+                     "whoever writes there has to wait until the work has completed"};
     for (const auto& [host, tensor] : copies_)  // As copies go behind what else was launched.
       std::memcpy(host.data_ptr(), tensor.const_data_ptr(), host.nbytes());
     copies_.clear();
+    sources_.clear();
     return status;
   });
   if (!status.ok()) failed_ = status.error();
@@ -94,6 +100,15 @@ void DelayedDevice::run(const Piece& piece) {
 void DelayedDevice::sleep() {
   std::uniform_real_distribution<double> delay(0, delay_ms_max_ / 2);
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(delay(random_)));
+}
+
+/// An accelerator may read it as late as this.
+bool DelayedDevice::is_overwritten() const {
+  return std::any_of(sources_.begin(), sources_.end(), [](const auto& source) {
+    const auto& [host, before] = source;
+    return host.nbytes() > 0 &&
+           std::memcmp(host.const_data_ptr(), before.const_data_ptr(), host.nbytes()) != 0;
+  });
 }
 
 at::Tensor DelayedDevice::host_buffer(at::IntArrayRef shape, at::ScalarType dtype) {
@@ -107,14 +122,21 @@ at::Tensor DelayedDevice::to_host(at::Tensor tensor) {
 }
 
 void DelayedDevice::write_to_host(at::Tensor tensor, at::Tensor host) {
+  // The device itself writes there behind what it has read.
+  std::erase_if(sources_, [&](const auto& source) { return source.first.is_alias_of(host); });
   poison(host);
   copies_.emplace_back(std::move(host), std::move(tensor));
 }
 
 at::Tensor DelayedDevice::to_device(at::Tensor buffer) {
-  at::Tensor copy = at::empty(buffer.sizes(), buffer.scalar_type());
-  std::memcpy(copy.data_ptr(), buffer.const_data_ptr(), buffer.nbytes());
-  return copy;
+  const auto copy = [&] {
+    at::Tensor copied = at::empty(buffer.sizes(), buffer.scalar_type());
+    std::memcpy(copied.data_ptr(), buffer.const_data_ptr(), buffer.nbytes());
+    return copied;
+  };
+  at::Tensor inside = copy();
+  sources_.emplace_back(buffer, copy());
+  return inside;
 }
 
 void DelayedDevice::drop() {

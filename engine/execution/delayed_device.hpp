@@ -1,6 +1,6 @@
 // A device that behaves like an accelerator, on a CPU: work runs on a thread of its own, late, and
 // host memory holds nothing but NaN before its work has completed and after it was let go of.
-// Whoever forgets to wait computes NaN or finds nothing.
+// Whoever forgets to wait computes NaN, finds nothing, or is told that he wrote what work reads.
 //
 // For tests (`debug.delayed_device_ms`). The results of work that is waited for are those of any
 // CPU.
@@ -43,6 +43,7 @@ class DelayedDevice final : public Device {
   void serve(const DeviceOptions& options);
   void run(const Piece& piece);
   void sleep();
+  bool is_overwritten() const;
 
   std::mutex mutex_;
   std::condition_variable changed_;  ///< Of what follows.
@@ -53,6 +54,8 @@ class DelayedDevice final : public Device {
 
   /// Of the piece that runs: host memory, and what it gets at the end.
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+  /// The same: host memory that it reads until its end, and what was there.
+  std::vector<std::pair<at::Tensor, at::Tensor>> sources_;
   double delay_ms_max_;
   std::minstd_rand random_;
   std::thread thread_;  // Last: it uses all of the above.

@@ -178,6 +178,34 @@ TEST_CASE("what is written to host memory is there when the work has completed",
   if (options == 1) CHECK(std::isnan(early));
 }
 
+TEST_CASE("a delayed device tells of host memory that is written while work reads it",
+          "[engine][errors]") {
+  const auto device = make_device(kDelayed);
+  at::Tensor buffer = device->host_buffer({3}, at::kDouble).fill_(4);
+  at::Tensor inside;
+  const auto launch = device->launch(
+      [&]() -> Status {
+        inside = device->to_device(buffer);
+        buffer.zero_();  // As somebody does who does not wait.
+        return Done{};
+      },
+      [] {});
+  REQUIRE(completes(*launch));
+  REQUIRE_FALSE(launch->status().ok());
+  CHECK(launch->status().error().message == "host memory was written while work still read it");
+  device->drop();
+  // The work itself may, behind what it has read.
+  const auto next = device->launch(
+      [&]() -> Status {
+        device->write_to_host(device->to_device(buffer).add(1), buffer);
+        return Done{};
+      },
+      [] {});
+  REQUIRE(completes(*next));
+  CHECK(next->status().ok());
+  CHECK(at::equal(buffer, at::full({3}, 1, at::kDouble)));
+}
+
 TEST_CASE("late devices train the parameters of prompt ones, to the bit", "[engine]") {
   Cluster prompt, late(late_job());
   for (std::int64_t batch = 0; batch < 3; ++batch) {
