@@ -19,6 +19,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -107,6 +108,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, {kApart, place.index() < 0 ? current : place.index()});
   }
   c10::Stream getDefaultStream(c10::Device place) const override { return getStream(place); }
+  c10::Stream getNewStream(c10::Device place, int) const override {
+    static std::atomic<c10::StreamId> last = 0;
+    return c10::Stream(c10::Stream::UNSAFE, {kApart, place.index()}, ++last);
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return reinterpret_cast<void*>(stream.id());
+  }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
@@ -116,11 +124,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
     if (*event == nullptr) *event = new Event;
-    *static_cast<Event*>(*event) = {stream.device_index(),
-                                    Stream::of(stream.device_index()).mark()};
+    *static_cast<Event*>(*event) = {stream.device_index(), Stream::of(stream.device_index()).mark(),
+                                    /*is_new=*/true};
   }
   void block(void*, const c10::Stream&) const override {}  // Operators are done when they return.
+  /// Says no to the first who asks, as a GPU that is at work does.
   bool queryEvent(void* event) const override {
+    if (event != nullptr && std::exchange(static_cast<Event*>(event)->is_new, false)) return false;
     synchronizeEvent(event);
     return true;
   }
@@ -144,6 +154,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   struct Event {
     int device = 0;
     std::shared_ptr<Stream::Mark> mark;
+    bool is_new = true;
   };
 };
 

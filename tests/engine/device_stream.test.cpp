@@ -1,5 +1,6 @@
-// Groups of one GPU over the real NCCL, on the streams and in the memory that jobs have. Without a
-// GPU and the library they are skipped.
+// Streams of an accelerator for NCCL, on the device of tests/accelerator; and groups of one GPU
+// over the real NCCL, on the streams and in the memory that jobs have. Without a GPU and the
+// library these are skipped.
 
 #include "tests/torch_catch.hpp"
 
@@ -10,11 +11,14 @@
 #include <cstdlib>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "engine/execution/device_place.hpp"
 #include "engine/execution/device_stream.hpp"
 #include "engine/execution/nccl_device.hpp"
 #include "kernels/gpu_query.hpp"
+#include "tests/engine/apart_device.hpp"
+#include "transport/collectives/rank_order_sum.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/nccl/nccl_library.hpp"
 #include "transport/registry.hpp"
@@ -47,6 +51,73 @@ Status sum_of_itself(transport::NcclGroup& group, c10::Device place) {
                                    transport::Scalar::fp32, transport::within(kEnough));
   if (summed.ok()) CHECK(at::equal(numbers->cpu(), before));
   return summed;
+}
+
+std::shared_ptr<transport::NcclStream> stream_of(c10::Device place) {
+  auto made = DeviceStream::create(place);
+  INFO((made.ok() ? "" : made.error().message));
+  REQUIRE(made.ok());
+  return std::move(made).value();
+}
+
+TEST_CASE("a device's stream adds up ranks with the bits of a host", "[engine]") {
+  using transport::Scalar;
+  const auto place = apart().place;
+  const auto stream = stream_of(place);
+  REQUIRE(stream->make_current().ok());
+  const std::vector<std::pair<at::ScalarType, Scalar>> types{{at::kFloat, Scalar::fp32},
+                                                             {at::kDouble, Scalar::fp64},
+                                                             {at::kBFloat16, Scalar::bf16},
+                                                             {at::kLong, Scalar::int64}};
+  for (const auto& [type, scalar] : types)
+    for (std::size_t output = 0; output < 3; ++output) {
+      CAPTURE(c10::toString(type), output);
+      // Large, small and large again: another order, or sums in bf16, have other bits.
+      std::vector<at::Tensor> hosts, there;
+      for (const double factor : {1e4, 1.0, -9e3})
+        hosts.push_back(at::arange(1, 301, at::kDouble).sin().mul(factor).to(type));
+      for (const at::Tensor& host : hosts) there.push_back(host.to(place));
+      std::vector<const void*> at_host, at_device;
+      for (const at::Tensor& tensor : hosts) at_host.push_back(tensor.const_data_ptr());
+      for (const at::Tensor& tensor : there) at_device.push_back(tensor.const_data_ptr());
+      transport::sum_in_rank_order(at_host, 300, scalar, hosts[output].mutable_data_ptr());
+      const Status summed =
+          stream->launch_sum(at_device, 300, scalar, there[output].mutable_data_ptr());
+      INFO((summed.ok() ? "" : summed.error().message));
+      REQUIRE(summed.ok());
+      for (std::size_t rank = 0; rank < 3; ++rank) CHECK(at::equal(there[rank].cpu(), hosts[rank]));
+    }
+}
+
+TEST_CASE("a device's stream comes to its marks one after the other", "[engine]") {
+  const auto stream = stream_of(apart().place);
+  CHECK(stream->handle() != stream_of(apart().place)->handle());
+  CHECK(stream->device() == stream_of(apart().place)->device());
+  const auto first = stream->mark(), second = stream->mark();
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  CHECK_FALSE(stream->reached(second.value()).value());
+  CHECK(stream->reached(second.value()).value());
+  CHECK(stream->reached(first.value()).value());  // Which lies before it.
+  const auto memory = stream->allocate(64);
+  REQUIRE(memory.ok());
+  const at::Tensor numbers = at::arange(8, at::kDouble).to(apart().place);
+  REQUIRE(
+      stream
+          ->launch_sum({numbers.const_data_ptr()}, 8, transport::Scalar::fp64, memory.value().get())
+          .ok());
+  REQUIRE(stream
+              ->launch_sum({memory.value().get(), numbers.const_data_ptr()}, 8,
+                           transport::Scalar::fp64, numbers.mutable_data_ptr())
+              .ok());
+  CHECK(at::equal(numbers.cpu(), at::arange(0, 16, 2, at::kDouble)));
+}
+
+TEST_CASE("a device without streams of its own says so", "[engine][errors]") {
+  const auto made = DeviceStream::create(c10::kCPU);
+  REQUIRE_FALSE(made.ok());
+  CHECK(made.error().code == Errc::unavailable);
+  CHECK(made.error().message.starts_with("a stream for sums by NCCL cannot be made"));
 }
 
 TEST_CASE("one GPU sums, splits, begins anew and gives up by the real NCCL", "[engine][gpu]") {
