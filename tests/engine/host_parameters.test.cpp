@@ -225,10 +225,8 @@ TEST_CASE("parameters that are away come back though the step is given up", "[en
   }
 }
 
-TEST_CASE("a stage whose parameters are away computes nothing", "[engine][errors]") {
-  Cluster cluster(shared_job("parameters"));
-  const auto before = cluster.parameters();
-  SampleStore store;
+/// Device 2 begins a step in which its parameters leave before anything computes.
+void begin_leaving(Cluster& cluster, SampleStore& store) {
   auto planned = plan_tiny_batch(cluster.setup(), cluster.plan(), store, 0);
   REQUIRE(planned.ok());
   IterationPlan iteration = std::move(planned.value().iteration);
@@ -236,13 +234,33 @@ TEST_CASE("a stage whose parameters are away computes nothing", "[engine][errors
   const auto leaves = std::ranges::find(list, ActionKind::evict_parameters, &Action::kind);
   REQUIRE(leaves != list.end());
   std::rotate(list.begin(), leaves, leaves + 1);
+  REQUIRE(cluster.executor(2).begin(std::make_shared<const IterationPlan>(iteration), store).ok());
+}
+
+TEST_CASE("a stage whose parameters are away computes nothing", "[engine][errors]") {
+  Cluster cluster(shared_job("parameters"));
+  const auto before = cluster.parameters();
+  SampleStore store;
+  begin_leaving(cluster, store);
   Executor& executor = cluster.executor(2);
-  REQUIRE(executor.begin(std::make_shared<const IterationPlan>(iteration), store).ok());
   const auto progress = executor.advance();
   REQUIRE_FALSE(progress.ok());
   CHECK(progress.error().message.find("parameters are in host memory") != std::string::npos);
   REQUIRE(executor.abandon().ok());
   CHECK(equal(cluster.parameters(), before));
+}
+
+TEST_CASE("nothing is launched behind parameters before they have left", "[engine]") {
+  int asked = 0;
+  // Launching takes a small part of the delay.
+  Cluster cluster(shared_job("parameters", 10), {}, [&asked](ExecutorOptions& options) {
+    if (options.device == DeviceId{2}) options.yields = [&asked] { return ++asked < 0; };
+  });
+  SampleStore store;
+  begin_leaving(cluster, store);
+  REQUIRE(cluster.executor(2).advance().value() == Progress::waiting);
+  CHECK(asked == 2);  // They leave; a computation waits.
+  REQUIRE(cluster.executor(2).abandon().ok());
 }
 
 TEST_CASE("parameters do not leave while somebody copies them", "[engine]") {
