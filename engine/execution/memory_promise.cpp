@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "engine/execution/allocator_settings.hpp"
 #include "kernels/gpu_query.hpp"
 #include "scheduler/layout/layout_request.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
@@ -75,8 +76,9 @@ void limit_gpu_memory(const job::Cluster& cluster) {
   // Once in a process: devices are made on threads of their own.
   static std::once_flag is_set;
   std::call_once(is_set, [share] {
-    setenv("PYTORCH_CUDA_ALLOC_CONF",
-           ("per_process_memory_fraction:" + std::to_string(share)).c_str(), /*overwrite=*/0);
+    const AllocatorSettings settings = settings_with_share(
+        std::getenv("PYTORCH_CUDA_ALLOC_CONF"), std::getenv("PYTORCH_ALLOC_CONF"), share);
+    setenv(settings.variable.c_str(), settings.text.c_str(), /*overwrite=*/1);
   });
 }
 

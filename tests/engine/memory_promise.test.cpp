@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <new>
 
+#include "engine/execution/allocator_settings.hpp"
 #include "engine/execution/memory_promise.hpp"
 
 namespace troupe::engine {
@@ -30,6 +31,21 @@ TEST_CASE("GPUs are shared out as their devices promise", "[engine]") {
   CHECK(memory_share(Bytes{20}, Bytes{80}, 1, 1) == Approx(0.25));
   CHECK(memory_share(Bytes{20}, Bytes{80}, 3, 2) == Approx(0.5));  // Two meet on one.
   CHECK(memory_share(Bytes{100}, Bytes{80}, 1, 1) == 1);
+}
+
+TEST_CASE("an allocator is told its share beside what the environment says", "[engine]") {
+  const auto told = [](const char* cuda, const char* general) {
+    const auto settings = settings_with_share(cuda, general, 0.25);
+    return settings.variable + "=" + settings.text;
+  };
+  CHECK(told(nullptr, nullptr) == "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.250000");
+  CHECK(told("", nullptr) == "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.250000");
+  CHECK(told("expandable_segments:True", "backend:native") ==
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,per_process_memory_fraction:0.250000");
+  CHECK(told(nullptr, "expandable_segments:True") ==
+        "PYTORCH_ALLOC_CONF=expandable_segments:True,per_process_memory_fraction:0.250000");
+  CHECK(told("per_process_memory_fraction:0.5", nullptr) ==
+        "PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.5");
 }
 
 TEST_CASE("a device that holds more than its plan promised ends the step with the numbers",
