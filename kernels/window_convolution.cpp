@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/device_copies.hpp"
 #include "kernels/linear.hpp"
 
 namespace troupe::kernels {
@@ -51,7 +52,7 @@ TapIndex make_index(const std::vector<std::int64_t>& windows, std::int64_t strid
 // Both directions are gathers, so the gradient is deterministic on every device.
 at::Tensor gather_rows(const at::Tensor& rows, const at::Tensor& index) {
   const auto zeros = rows.new_zeros({1, rows.size(1)});
-  return at::cat({rows, zeros}).index_select(0, index.flatten().to(rows.device()));
+  return at::cat({rows, zeros}).index_select(0, to_device(index.flatten(), rows.device()));
 }
 
 struct Unfold : torch::autograd::Function<Unfold> {
