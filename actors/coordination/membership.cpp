@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 namespace troupe::actors {
 
@@ -174,11 +175,16 @@ std::vector<Suspect> Membership::suspects(const StatePlacement& held,
   std::vector<Suspect> suspects;
   for (const auto& [node, others] : apart)
     if (is_there(node)) suspects.push_back({node, others});
-  auto costs = loss_costs(held, tolerance);
+  const auto costs = loss_costs(held, tolerance);
+  // Who holds nothing, as who has just joined, costs less than any that does.
+  const auto cost_of = [&costs](NodeId node) {
+    const auto cost = costs.find(node);
+    return cost == costs.end() ? std::pair(false, LossCost{}) : std::pair(true, cost->second);
+  };
   std::sort(suspects.begin(), suspects.end(), [&](const Suspect& a, const Suspect& b) {
     // Of all but the costs more comes first.
-    return std::tuple(a.others.size(), times_named(a.node), costs[b.node], a.node) >
-           std::tuple(b.others.size(), times_named(b.node), costs[a.node], b.node);
+    return std::tuple(a.others.size(), times_named(a.node), cost_of(b.node), a.node) >
+           std::tuple(b.others.size(), times_named(b.node), cost_of(a.node), b.node);
   });
   return suspects;
 }

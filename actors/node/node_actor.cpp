@@ -8,7 +8,7 @@
 #include "actors/link/system.hpp"
 #include "actors/node/loader_actor.hpp"
 #include "actors/node/node_head.hpp"
-#include "actors/node/peers.hpp"
+#include "actors/node/node_peers.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
 
 namespace troupe::actors {
@@ -140,41 +140,6 @@ void stop(Self self, std::int32_t signal) {
 
 // ---- work
 
-/// Lets go of the peers that the job does without, and of those in whose place another process is.
-void disconnect_peers(NodeState& state) {
-  const auto is_peer = [&](const std::pair<const NodeId, ByteString>& known) {
-    return std::any_of(state.configuration.nodes.begin(), state.configuration.nodes.end(),
-                       [&](const NodeReady& peer) {
-                         return peer.node == known.first && peer.address == known.second;
-                       });
-  };
-  for (auto peer = state.connected.begin(); peer != state.connected.end();)
-    if (is_peer(*peer)) {
-      ++peer;
-    } else {
-      const std::int32_t node = peer->first.value;
-      state.resources->transport->disconnect(
-          node,
-          {Errc::transport_failed, "the job goes on without node " + std::to_string(node), {}, {}});
-      peer = state.connected.erase(peer);
-    }
-}
-
-/// Connects to those that are new, and notes what that took.
-Status connect_peers(Self self) {
-  auto& state = self->state;
-  Duration took{};
-  for (const NodeReady& peer : state.configuration.nodes) {
-    if (!state.connected.emplace(peer.node, peer.address).second) continue;
-    const Time begin = self->clock().now();
-    if (auto connected = connect_to(*state.resources->transport, peer); !connected.ok())
-      return connected;
-    took += self->clock().now() - begin;
-  }
-  state.connect_ms = std::chrono::duration<double, std::milli>(took).count();
-  return Done{};
-}
-
 /// Tells the supervisor once all devices have done their part of the change of layout.
 void tell_if_all(Self self, const std::set<std::int32_t>& done, auto what, auto... more) {
   auto& state = self->state;
@@ -198,9 +163,7 @@ void apply(Self self, const Configuration& configuration) {
   // All steps of older layouts have ended, or will not; what they wait for must not be in the way.
   state.resources->transport->drop_older_than(configuration.epoch_number);
   disconnect_peers(state);
-  if (auto connected = connect_peers(self); !connected.ok())
-    return self->send(state.supervisor, failed_atom::value, state.resources->node,
-                      configuration.epoch_number, connected.error());
+  if (!connect_peers(self)) return;  // This layout does not come up.
   state.copies.begin(*state.resources->transport, configuration, state.resources->node);
   for (const DeviceSlot& device : configuration.plan.devices) {
     if (device.node != state.resources->node || state.executors.contains(device.local_index))

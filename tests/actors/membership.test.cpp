@@ -191,6 +191,8 @@ TEST_CASE("of the ends of a cut link the one comes first whose loss costs fewer 
   const StatePlacement few{shard(0, {a, c}), shard(1, {b, c}), shard(2, {b, c})};
   CHECK((order(few, 1) == lower_first));
   CHECK((order(few, 0) == higher_first));
+  // Node 0 has just come and holds nothing; node 1 holds what others hold, too.
+  CHECK((order({shard(0, {b, c})}, 0) == lower_first));
   // Another one names node 1, which outweighs any cost.
   members.miss(NodeId{2}, NodeId{1});
   CHECK(order(few, 1).front() == NodeId{1});

@@ -4,10 +4,14 @@
 
 #include "actors/node/node_actor.hpp"
 
+#include <atomic>
+#include <caf/all.hpp>
 #include <chrono>
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "actors/node/peers.hpp"
 #include "tests/actors/fake_actors.hpp"
@@ -27,13 +31,46 @@ constexpr auto kEach = 20ms;
 
 class SlowTransport final : public transport::testing::ForwardingTransport {
  public:
-  using ForwardingTransport::ForwardingTransport;
+  SlowTransport(std::unique_ptr<transport::Transport> inner,
+                const std::atomic<std::int32_t>* unreached)
+      : ForwardingTransport(std::move(inner)), unreached_(unreached) {}
 
   Status connect(transport::Peer peer, std::span<const std::byte> address) override {
     std::this_thread::sleep_for(kEach);
+    if (peer == *unreached_) return Error{Errc::transport_failed, "no way leads there", {}, {}};
     return ForwardingTransport::connect(peer, address);
   }
+
+ private:
+  const std::atomic<std::int32_t>* unreached_;  ///< No way leads to this peer; -1: to each.
 };
+
+/// Who misses whom, as the node said, in order.
+struct MissedSeen {
+  std::vector<std::pair<NodeId, NodeId>> ways;  ///< Not to be read while more may come.
+  std::atomic<std::size_t> count = 0;
+};
+
+/// A head that takes note of what comes of connecting, and drops the rest.
+caf::behavior listening_head(caf::event_based_actor* self, SupervisorSeen* seen,
+                             MissedSeen* missed) {
+  self->set_default_handler(caf::drop);
+  return {
+      [seen](join_atom, const NodeHello&) { return seen->welcome; },
+      [seen](const NodeReady&) { ++seen->readies; },
+      [seen](fetched_atom, NodeId, EpochNumber, double ms) {
+        seen->connect_ms = ms;
+        ++seen->fetched;
+      },
+      [seen](NodeId, const engine::LongWaits& told) {
+        seen->silent_peer = told.silent.empty() ? -1 : told.silent.back().peer.value;
+      },
+      [missed](lost_atom, NodeId reporter, NodeId peer, EpochNumber, const std::string&) {
+        missed->ways.emplace_back(reporter, peer);
+        ++missed->count;
+      },
+  };
+}
 
 /// Node 2 of a job, without devices, whose peers are transports alone: they say nothing.
 class Connecting {
@@ -50,10 +87,11 @@ class Connecting {
     resources_.dataset =
         std::make_shared<const data::Dataset>(data::Dataset::open(resources_.setup.data).value());
     for (std::int32_t peer = 0; peer < 2; ++peer) peers_.push_back(transport(peer));
-    head_ = system_.spawn(fake_supervisor, &seen_);
+    const caf::actor head = system_.spawn(listening_head, &seen_, &missed_);
+    head_ = caf::actor_cast<SupervisorActor>(caf::actor_cast<caf::strong_actor_ptr>(head));
     NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
     start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
-      resources_.transport = std::make_unique<SlowTransport>(transport(2));
+      resources_.transport = std::make_unique<SlowTransport>(transport(2), &unreached_);
       return NodeReady{NodeId{2}, {1, 2}, {60, 7}};
     };
     start.on_end = [](JobEnd) {};
@@ -70,6 +108,16 @@ class Connecting {
   double connect_ms(EpochNumber epoch, std::size_t peers) {
     take_up(layout(epoch, peers));
     return seen_.connect_ms;
+  }
+
+  /// Is to take up a layout with both peers, of which it does not reach the second: who misses
+  /// whom, as it says.
+  std::vector<std::pair<NodeId, NodeId>> missed(EpochNumber epoch) {
+    unreached_ = 1;
+    caf::send_as(head_, node_, apply_atom::value, layout(epoch, 2));
+    wait_until([this] { return missed_.count == 2; });
+    unreached_ = -1;
+    return missed_.ways;
   }
 
   /// Takes up a layout for which the first peer is to give it state. `is_late`: in its first step.
@@ -129,7 +177,9 @@ class Connecting {
   testing::ScratchFolder folder_;
   std::shared_ptr<transport::InprocHub> hub_ = std::make_shared<transport::InprocHub>();
   std::vector<std::unique_ptr<transport::Transport>> peers_;
+  std::atomic<std::int32_t> unreached_ = -1;
   SupervisorSeen seen_;
+  MissedSeen missed_;
   NodeResources resources_;
   Config config_;
   caf::actor_system system_{config_};
@@ -144,6 +194,17 @@ TEST_CASE("a node tells how long connecting to its new peers took", "[actors]") 
   CHECK(connecting.connect_ms(3, 0) == 0);
   CHECK(connecting.connect_ms(4, 2) >= 2 * kEachMs);
   CHECK(connecting.connect_ms(5, 2) == 0);  // They are connected.
+}
+
+// Window: a peer is missed that the head reaches
+TEST_CASE("a node that does not reach a peer says that each end misses the other, and tries again",
+          "[actors][recovery]") {
+  Connecting connecting;
+  // Whoever is missed by more goes: node 1 must not, because node 2 asked first.
+  CHECK((connecting.missed(3) ==
+         std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, NodeId{1}}, {NodeId{1}, NodeId{2}}}));
+  constexpr double kEachMs = std::chrono::duration<double, std::milli>(kEach).count();
+  CHECK(connecting.connect_ms(4, 2) >= kEachMs);
 }
 
 TEST_CASE("a node tells of whom it hears nothing until all state of a layout has come",

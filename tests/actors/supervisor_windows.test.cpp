@@ -336,5 +336,30 @@ TEST_CASE("a node that is lost while another one joins leads to a layout with th
   CHECK((kinds == std::multiset<std::string>{"joined", "lost", "lost"}));
 }
 
+// Window: a peer is missed that the head reaches
+TEST_CASE("who joins and does not reach a node goes again, and that node stays",
+          "[actors][recovery]") {
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  REQUIRE(head.join("another") == "1");
+  head.ready(1);
+  members.run_step(1, 2);
+  REQUIRE(head.seen[1].configurations.back().epoch_number == 3);
+  for (const auto& [reporter, peer] : {std::pair{1, 3}, std::pair{3, 1}})
+    head.tell(lost_atom::value, NodeId{reporter}, NodeId{peer}, EpochNumber{3},
+              std::string("no way leads there"));
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);
+  CHECK(says(head.seen[1].stops.back(), "no way leads there"));
+  // Of others the one with the higher number would go.
+  CHECK(head.seen[3].stops.empty());
+  CHECK(head.seen[3].configurations.back().epoch_number == 4);
+  CHECK(head.seen[3].configurations.back().plan.nodes().contains(NodeId{3}));
+}
+
 }  // namespace
 }  // namespace troupe::actors
