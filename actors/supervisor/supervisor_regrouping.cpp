@@ -317,6 +317,20 @@ void tell_of_change(Self self) {
     self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(std::move(event)));
 }
 
+namespace {
+
+/// How many more losses are borne, beside what is promised where that is more.
+std::string bearing_words(const SupervisorState& state, std::int32_t left) {
+  const std::int32_t promised = state.resources->setup.job.cluster.fault_tolerance;
+  return (left > 0 ? std::to_string(left) + " more may be lost"
+                   : "from now on the loss of a node may end the job") +
+         (left < promised ? ", though cluster.fault_tolerance promises " +
+                                std::to_string(promised) + ": nodes that join can bring that back"
+                          : "");
+}
+
+}  // namespace
+
 void replayed(Self self, const observe::StepMetrics& step) {
   auto& state = self->state;
   if (state.replay.empty()) return;
@@ -345,8 +359,7 @@ void replayed(Self self, const observe::StepMetrics& step) {
       ", samples newly dealt waited for " + in_ms(event.decode_ms) + ", step " +
       std::to_string(event.step) + " trained in " + in_ms(event.replay_ms) + ", " +
       rate_text(event.samples_per_s_first) + before + "; " + warmed +
-      (event.tolerance_left > 0 ? std::to_string(event.tolerance_left) + " more may be lost"
-                                : "from now on the loss of a node may end the job"));
+      bearing_words(state, event.tolerance_left));
   tell_of_change(self);
 }
 

@@ -149,6 +149,7 @@ Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& n
   std::set_difference(nodes.begin(), nodes.end(), workers.begin(), workers.end(),
                       std::inserter(spares, spares.end()));
   const bool somebody_leaves = does_somebody_leave(job, workers, spares);
+  std::string unkept;  // Why no layout has all copies that are promised.
   for (Tolerance tolerance = job.tolerance;; --tolerance.lost_nodes) {
     auto made = with_copies(job, workers, spares, somebody_leaves, tolerance);
     const bool is_short_of_room =
@@ -160,9 +161,14 @@ Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& n
       const std::set<NodeId> used = made.value().plan.nodes();
       std::set_difference(spares.begin(), spares.end(), used.begin(), used.end(),
                           std::inserter(made.value().idle, made.value().idle.end()));
+      std::string& why = made.value().why;
+      why += (why.empty() || unkept.empty() ? "" : "; ") + unkept;
     }
     if (made.ok() || made.error().code != Errc::infeasible || tolerance.lost_nodes <= 0)
       return made;
+    if (unkept.empty())
+      unkept = "copies on " + std::to_string(tolerance.lost_nodes + 1) +
+               " nodes, as promised, cannot be: " + made.error().message;
   }
 }
 

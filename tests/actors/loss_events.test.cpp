@@ -118,6 +118,21 @@ TEST_CASE("a line of the log has all that a change took, and whether another los
              "samples per s); from now on the loss of a node may end the job"));
 }
 
+TEST_CASE("a job that bears fewer losses than it promises says so", "[actors][recovery]") {
+  Members members([](job::Job& job) { job.cluster.fault_tolerance = 3; });
+  Head& head = members.head;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  head.plan(0);
+  members.run_step(1, 2);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].tolerance_left == 2);
+  CHECK(says(members.log(),
+             "; 2 more may be lost, though cluster.fault_tolerance promises 3: nodes that join can "
+             "bring that back"));
+}
+
 TEST_CASE("an event of a change that another follows knows no rate after it",
           "[actors][recovery]") {
   RecoveringHead recovering;

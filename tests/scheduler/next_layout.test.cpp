@@ -48,8 +48,10 @@ struct LostNode {
       double network_bytes_per_ms = 0,
       std::function<Status(const ParallelPlan&)> fits = [](const ParallelPlan&) -> Status {
         return Done{};
-      }) const {
+      },
+      std::int64_t promised = 0) const {
     ChangingJob job{plan, {5, 1}, templates, parameters, 8, {}, 0, {}, left};
+    job.tolerance.lost_nodes = promised;
     job.network_bytes_per_ms = network_bytes_per_ms;
     job.quiet_ms = 1e6;
     job.fits = std::move(fits);
@@ -108,6 +110,26 @@ TEST_CASE("why a layout cannot be is said beside the one that is taken", "[sched
   const auto none = next(0, 0);
   REQUIRE_FALSE(none.ok());
   CHECK(none.error().message == "no room");
+}
+
+TEST_CASE("why copies that are promised cannot be is said beside the layout with fewer",
+          "[scheduler][recovery]") {
+  const LostNode lost;
+  const auto promising = [&](std::int64_t nodes) {
+    return lost
+        .next([](const auto&) -> Status { return Done{}; }, 0,
+              [](const ParallelPlan& made) {
+                const bool is_bare = made.pipelines.size() == 1 && made.standbys.empty();
+                return is_bare ? Status(Done{}) : kFull;
+              },
+              nodes)
+        .value();
+  };
+  CHECK(promising(0).why == "2 more layouts cannot be: no room");
+  const auto fewer = promising(2);
+  CHECK(fewer.plan == promising(0).plan);
+  CHECK(fewer.why ==
+        "2 more layouts cannot be: no room; copies on 3 nodes, as promised, cannot be: no room");
 }
 
 TEST_CASE("where no layout has room the job goes on all the same, and that is said",
