@@ -41,6 +41,14 @@ void start(Self self, HeadResources* resources, const SpawnActors& spawn) {
   watch(self);
 }
 
+/// Whether the process that has this place says so: one that was lost and wakes may say in another
+/// one's name that it is ready, say, or that a signal asked it to end.
+bool has_place(Self self, NodeId id) {
+  const auto& sender = self->current_sender();
+  const auto& holder = self->state.links[id.index()].handle;
+  return !sender || !holder || (sender->id() == holder->id() && sender->node() == holder->node());
+}
+
 SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
                                           const SpawnActors& spawn) {
   tell_of_exceptions(self, "the supervisor", [self](const Error& error) {
@@ -50,7 +58,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
   start(self, resources, spawn);
   return {
       [self](join_atom, const NodeHello& hello) { return join(self, hello); },
-      [self](const NodeReady& ready) { node_ready(self, ready); },
+      [self](const NodeReady& ready) {
+        if (has_place(self, ready.node)) node_ready(self, ready);
+      },
       [self](fetched_atom, NodeId id, EpochNumber epoch, double connect_ms) {
         node_fetched(self, id, epoch, connect_ms);
       },
@@ -63,7 +73,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         device_finished(self, report);
       },
       [self](const Offers& offers) { offered(self, offers); },
-      [self](failed_atom, NodeId id, Error& error) { node_failed(self, id, error); },
+      [self](failed_atom, NodeId id, Error& error) {
+        if (has_place(self, id)) node_failed(self, id, error);
+      },
       [self](failed_atom, NodeId id, EpochNumber epoch, Error& error) {
         if (epoch == self->state.job.members.generation()) device_failed(self, id, error);
       },
@@ -96,7 +108,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](const TemplateSetPtr& templates) { take_templates(self, templates); },
       [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
       [self](lost_atom, NodeId id) { node_lost(self, id); },
-      [self](alive_atom, NodeId id) { self->state.links[id.index()].silence.heard(now(self)); },
+      [self](alive_atom, NodeId id) {
+        if (has_place(self, id)) self->state.links[id.index()].silence.heard(now(self));
+      },
       [self](tick_atom) { watch(self); },
   };
 }

@@ -130,5 +130,36 @@ TEST_CASE("a signal to one node at the end of a job lets it leave with the job",
   CHECK(head.ended->exit_code == 0);
 }
 
+// Window: a silent node comes back
+TEST_CASE("who was lost and wakes says nothing for the process that has its place by then",
+          "[actors][members]") {
+  Members members([](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
+  Head& head = members.head;
+  head.seen[1].deaf = true;  // It sleeps, and hears nothing.
+  const NodeActor sleeper = head.nodes[1];
+  head.plan(0);
+  head.pass(600ms, {0, 1, 2, 3});
+  head.pass(3s, {0, 2, 3});
+  REQUIRE(head.seen[1].stops.size() == 1);
+  members.bring_up(2, {0, 2, 3});
+  REQUIRE(head.join("another") == "1");
+  // It had opened its data when it fell asleep. Nothing answers at this address.
+  caf::send_as(sleeper, head.actor, NodeReady{NodeId{1}, {9}, {60, 7}});
+  head.system.run();
+  CHECK(head.seen[1].refusals.empty());
+  head.ready(1);
+  // Who stops a process that sleeps wakes it for that.
+  caf::send_as(sleeper, head.actor, failed_atom::value, NodeId{1},
+               Error{Errc::cancelled, "stopped by SIGTERM", {}, {}});
+  head.pass(800ms, {0, 1, 2, 3});
+  CHECK(head.seen[1].leaves.empty());
+  for (int i = 0; i < 15; ++i) {
+    caf::send_as(sleeper, head.actor, alive_atom::value, NodeId{1});
+    head.pass(200ms, {0, 2, 3});
+  }
+  CHECK(head.seen[1].stops.size() == 2);  // The other one is silent.
+  CHECK_FALSE(head.ended);
+}
+
 }  // namespace
 }  // namespace troupe::actors
