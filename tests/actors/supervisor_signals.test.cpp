@@ -57,6 +57,29 @@ TEST_CASE("a signal to one node drains it, to most it ends the job", "[actors][m
   }
 }
 
+TEST_CASE("a signal to the head means the job, also where a node was told just before or behind",
+          "[actors][members]") {
+  constexpr std::int32_t kTerm = 15;
+  Members members;
+  Head& head = members.head;
+  head.plan(0);
+  members.run_step(1, 1);
+  const bool is_before = GENERATE(true, false);
+  if (is_before) signal(head, 1);
+  head.tell(stop_atom::value, kTerm);
+  if (!is_before) signal(head, 1);
+  head.pass(600ms, {0, 1, 2, 3});
+  for (const NodeSeen& node : head.seen) {
+    CHECK(node.saves.size() == 1);
+    CHECK(node.leaves.empty());
+  }
+  head.tell(stop_atom::value, kTerm);  // Nobody waits for what is being saved.
+  head.leave({0, 1, 2, 3});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 128 + kTerm);
+  CHECK_FALSE(says(head.ended->message, "at node"));
+}
+
 TEST_CASE("a signal to one node frees its place before the job begins", "[actors][members]") {
   Head head;
   head.join("host0");
