@@ -95,8 +95,12 @@ Status connect_members(SupervisorState& state, const Gathering& gathering) {
     state.job.members.ready(id, false);
     NodeReady& ready = state.links[id.index()].ready;
     ready = holding.ready;
-    if (auto connected = connect_to(*state.resources->transport, ready); !connected.ok())
-      return connected;
+    if (auto connected = connect_to(*state.resources->transport, ready); !connected.ok()) {
+      Error why = std::move(connected).error();
+      why.where = describe(state.job.members, id);
+      why.message += "; nodes of this run go on waiting for a head, with their state";
+      return why;
+    }
     ready.data = {};
     ready.plugins = {};
     ready.stage_kinds = {};
