@@ -190,6 +190,14 @@ std::string with_hosts(const SupervisorState& state, const std::string& text) {
   return text.substr(0, begin) + describe(state.job.members, NodeId{id}) + end;
 }
 
+/// What was said of a way between two nodes: in brackets behind both (`peer_missed`). Empty: these
+/// are words of something else.
+std::string said_of_way(const std::string& text) {
+  const auto begin = text.find(" (");
+  if (begin == std::string::npos || !text.starts_with("node ") || !text.ends_with(')')) return "";
+  return text.substr(begin + 2, text.size() - begin - 3);
+}
+
 /// The end of a job whose nodes all answer, though some do not reach each other. `hindrance`: why
 /// none of them could be done without; empty where that could not be tried.
 Error broken_way(const SupervisorState& state, const Error& error, const std::string& hindrance) {
@@ -203,6 +211,8 @@ Error broken_way(const SupervisorState& state, const Error& error, const std::st
                    describe(state.job.members, peer) + ", and both answer the head";
   }
   if (!hindrance.empty()) told.message += "; going on without one of them was tried: " + hindrance;
+  if (const std::string said = said_of_way(error.message); !said.empty())
+    told.message += "; what is known of the way: " + with_hosts(state, said);
   if (told.fix.empty())
     told.fix =
         "look at the network between these machines, and name the interface for tensors "

@@ -48,6 +48,7 @@ TEST_CASE("nodes that do not reach each other, and cannot be done without, save 
              "node 1 (host, pid 101) lost its connection to node 3 (host, "
              "pid 103), and both answer the head; going on without one of "
              "them was tried: no other node has "));
+  CHECK(says(head.ended->message, "; what is known of the way: reset"));
   CHECK(says(head.ended->message, has_trained
                                       ? "fix: step 1 is saved: the same command goes on from there"
                                       : "fix: look at the network between these machines"));
