@@ -79,6 +79,7 @@ OWN = r"""
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include "models/built_on.hpp"
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
 #include "runtime/plugins/entry_point.hpp"
@@ -120,8 +121,7 @@ Status add_projector(const char* name) {
 Status register_all() {
   if (auto added = add_projector<Tired>("tired"); !added.ok()) return added;
   if (auto added = add_projector<Asleep>("asleep"); !added.ok()) return added;
-  Family drowsy = *find_family("mlp");
-  drowsy.name = "drowsy";
+  Family drowsy = built_on(*find_family("mlp"), "drowsy");
   drowsy.make = [of = drowsy.make](const ModuleConfig& module, int layer, std::vector<Parameter> list) {
     return std::make_unique<Drowsy>(of(module, layer, std::move(list)));
   };
