@@ -252,8 +252,8 @@ TEST_CASE("a stage whose parameters are away computes nothing", "[engine][errors
 
 TEST_CASE("nothing is launched behind parameters before they have left", "[engine]") {
   int asked = 0;
-  // Launching takes a small part of the delay.
-  Cluster cluster(shared_job("parameters", 10), {}, [&asked](ExecutorOptions& options) {
+  // Launching takes a small part of the delay, on a busy machine too.
+  Cluster cluster(shared_job("parameters", 100), {}, [&asked](ExecutorOptions& options) {
     if (options.device == DeviceId{2}) options.yields = [&asked] { return ++asked < 0; };
   });
   SampleStore store;
