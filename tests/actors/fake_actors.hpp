@@ -3,10 +3,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/head/recorder_actor.hpp"
@@ -124,7 +126,9 @@ struct SupervisorSeen {
   std::atomic<double> connect_ms = 0;  ///< As the last one said that has fetched.
   std::atomic<int> applied = 0;
   std::atomic<int> alive = 0;
-  std::atomic<std::int32_t> silent_peer = -1;  ///< Of whom nothing comes, as nodes said last.
+  std::atomic<std::int32_t> silent_peer = -1;   ///< Of whom nothing comes, as nodes said last.
+  std::atomic<std::size_t> misses = 0;          ///< So many of these:
+  std::vector<std::pair<NodeId, NodeId>> ways;  ///< Who misses whom. Not read while more may come.
 
   /// The last one. REQUIRES: `hellos` says that there is one, and no other comes.
   NodeHello hello() const { return hello_; }
@@ -176,7 +180,10 @@ inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
         if (seen->on_fault) seen->on_fault(x);
       },
       [](failed_atom, EpochNumber, const Error&) {},
-      [](lost_atom, NodeId, NodeId, EpochNumber, const std::string&) {},
+      [seen](lost_atom, NodeId reporter, NodeId peer, EpochNumber, const std::string&) {
+        seen->ways.emplace_back(reporter, peer);
+        ++seen->misses;
+      },
       [](control_atom, const ControlRequest&) { return std::string(); },
       [](leave_atom) {},
       [](lost_atom, NodeId) {},

@@ -5,7 +5,6 @@
 #include "actors/node/node_actor.hpp"
 
 #include <atomic>
-#include <caf/all.hpp>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -45,33 +44,6 @@ class SlowTransport final : public transport::testing::ForwardingTransport {
   const std::atomic<std::int32_t>* unreached_;  ///< No way leads to this peer; -1: to each.
 };
 
-/// Who misses whom, as the node said, in order.
-struct MissedSeen {
-  std::vector<std::pair<NodeId, NodeId>> ways;  ///< Not to be read while more may come.
-  std::atomic<std::size_t> count = 0;
-};
-
-/// A head that takes note of what comes of connecting, and drops the rest.
-caf::behavior listening_head(caf::event_based_actor* self, SupervisorSeen* seen,
-                             MissedSeen* missed) {
-  self->set_default_handler(caf::drop);
-  return {
-      [seen](join_atom, const NodeHello&) { return seen->welcome; },
-      [seen](const NodeReady&) { ++seen->readies; },
-      [seen](fetched_atom, NodeId, EpochNumber, double ms) {
-        seen->connect_ms = ms;
-        ++seen->fetched;
-      },
-      [seen](NodeId, const engine::LongWaits& told) {
-        seen->silent_peer = told.silent.empty() ? -1 : told.silent.back().peer.value;
-      },
-      [missed](lost_atom, NodeId reporter, NodeId peer, EpochNumber, const std::string&) {
-        missed->ways.emplace_back(reporter, peer);
-        ++missed->count;
-      },
-  };
-}
-
 /// Node 2 of a job, without devices, whose peers are transports alone: they say nothing.
 class Connecting {
  public:
@@ -87,8 +59,7 @@ class Connecting {
     resources_.dataset =
         std::make_shared<const data::Dataset>(data::Dataset::open(resources_.setup.data).value());
     for (std::int32_t peer = 0; peer < 2; ++peer) peers_.push_back(transport(peer));
-    const caf::actor head = system_.spawn(listening_head, &seen_, &missed_);
-    head_ = caf::actor_cast<SupervisorActor>(caf::actor_cast<caf::strong_actor_ptr>(head));
+    head_ = system_.spawn(fake_supervisor, &seen_);
     NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
     start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
       resources_.transport = std::make_unique<SlowTransport>(transport(2), &unreached_);
@@ -115,9 +86,9 @@ class Connecting {
   std::vector<std::pair<NodeId, NodeId>> missed(EpochNumber epoch) {
     unreached_ = 1;
     caf::send_as(head_, node_, apply_atom::value, layout(epoch, 2));
-    wait_until([this] { return missed_.count == 2; });
+    wait_until([this] { return seen_.misses == 2; });
     unreached_ = -1;
-    return missed_.ways;
+    return seen_.ways;
   }
 
   /// Takes up a layout for which the first peer is to give it state. `is_late`: in its first step.
@@ -179,7 +150,6 @@ class Connecting {
   std::vector<std::unique_ptr<transport::Transport>> peers_;
   std::atomic<std::int32_t> unreached_ = -1;
   SupervisorSeen seen_;
-  MissedSeen missed_;
   NodeResources resources_;
   Config config_;
   caf::actor_system system_{config_};
