@@ -118,7 +118,8 @@ LayoutScorer::LayoutScorer(const AutoLayoutRequest& request)
       of.push_back(known->second);
     }
   }
-  flow_ = std::make_unique<const RowFlow>(request.model->graph(), batches_.front());
+  for (const auto& batch : batches_)
+    flows_.push_back(std::make_shared<const RowFlow>(request.model->graph(), batch));
   sums_ = std::make_unique<SampleSums>(*request.model, drawn);
 }
 
@@ -211,6 +212,7 @@ void LayoutScorer::weigh_rows(const MicrobatchList& microbatches,
                               const std::vector<Parallelism>& parallelisms,
                               LayerWeights& weights) const {
   const ModelGraph& model = request_.model->graph();
+  const RowFlow& flow = *flows_.front();
   weights.arriving_bytes.assign(weights.layers.size(), 0);
   weights.crossing_bytes.assign(weights.layers.size(), {});
   const auto place_of = [&](LayerId layer) {
@@ -228,7 +230,7 @@ void LayoutScorer::weigh_rows(const MicrobatchList& microbatches,
     const ModuleSpec& module = model.modules[m];
     const auto layers = narrow(std::ssize(module.layers));
     const std::size_t first = place_of({id, 0}), last = place_of({id, layers - 1});
-    const double hidden = most_hidden(*flow_, id, module, microbatches) * element_of(id);
+    const double hidden = most_hidden(flow, id, module, microbatches) * element_of(id);
     for (std::size_t place = first + 1; place <= last; ++place)
       weights.arriving_bytes[place] = hidden;
     for (const ModuleId next : module.next) {
@@ -236,17 +238,16 @@ void LayoutScorer::weigh_rows(const MicrobatchList& microbatches,
       if (next == model.llm()) {
         entering[entry].push_back(id);
         weights.crossing_bytes[last] =
-            crossing_bytes(model, *flow_, element_of(id), {id}, Crossing::gradients, microbatches);
+            crossing_bytes(model, flow, element_of(id), {id}, Crossing::gradients, microbatches);
       } else {
         weights.arriving_bytes[entry] +=
-            crossing_bytes(model, *flow_, element_of(next), {id}, Crossing::rows, microbatches)
-                .most;
+            crossing_bytes(model, flow, element_of(next), {id}, Crossing::rows, microbatches).most;
       }
     }
   }
   for (const auto& [entry, modules] : entering)
-    weights.crossing_bytes[entry] = crossing_bytes(model, *flow_, element_of(model.llm()), modules,
-                                                   Crossing::rows, microbatches);
+    weights.crossing_bytes[entry] =
+        crossing_bytes(model, flow, element_of(model.llm()), modules, Crossing::rows, microbatches);
 }
 
 Result<std::vector<std::int32_t>> LayoutScorer::in_flight_bounds(
@@ -271,7 +272,7 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
   for (std::size_t b = 0; b < count; ++b) {
     IterationInput input;
     input.schedule = request_.schedule;
-    input.flow = std::make_shared<const RowFlow>(plan.model, batches_[b]);
+    input.flow = flows_[b];
     input.microbatches =
         assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
     const auto costs =

@@ -73,8 +73,8 @@ class LayoutScorer {
   const AutoLayoutRequest& request_;
   Result<ParallelPlan> finest_;  ///< Every layer a stage.
   std::vector<std::vector<SampleShape>> batches_;
-  std::unique_ptr<const RowFlow> flow_;              ///< Of the first batch.
-  std::unique_ptr<SampleSums> sums_;                 ///< Over each drawn sample once.
+  std::vector<std::shared_ptr<const RowFlow>> flows_;  ///< Per batch; the same on each layout.
+  std::unique_ptr<SampleSums> sums_;                   ///< Over each drawn sample once.
   std::vector<std::vector<std::int32_t>> drawn_of_;  ///< Per batch and position: its sample there.
   std::map<Degrees, BatchCosts> known_;
   std::map<std::pair<std::int32_t, std::vector<Parallelism>>, LayerWeights> weighed_;
