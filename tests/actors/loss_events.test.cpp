@@ -153,12 +153,7 @@ TEST_CASE("a change of several kinds has an event for each, and its phases in th
           "[actors][members]") {
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  head.join("another");
-  head.ready(1);
+  members.replace_one();
   members.ask(ControlRequest::Kind::drain, 3);
   members.run_step(1, 2);
   REQUIRE(head.recorder.events.size() == 1);

@@ -41,6 +41,16 @@ struct Members {
     setup.costs = costs;
   }
 
+  /// Node 1 is lost, the job goes on without it, and another process is ready in its place.
+  void replace_one() {
+    head.plan(0);
+    lose(1);
+    bring_up(2, {0, 2, 3});
+    head.plan(0);
+    REQUIRE(head.join("another") == "1");
+    head.ready(1);
+  }
+
   std::string log() const {
     std::ifstream stream(scratch / "log");
     return {std::istreambuf_iterator<char>(stream), {}};

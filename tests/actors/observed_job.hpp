@@ -72,6 +72,23 @@ inline ListenerActor::behavior_type listener(ListenerActor::pointer self, Heard*
   };
 }
 
+/// A part of vision with so many numbers, the first ones 0, 1, 2, ...
+inline std::shared_ptr<const observers::Observed> part(
+    std::int64_t step, std::size_t count, observers::Kind kind = observers::Kind::rows) {
+  auto numbers = std::make_shared<std::vector<float>>(count);
+  for (std::size_t i = 0; i < count; ++i) (*numbers)[i] = static_cast<float>(i);
+  auto part = std::make_shared<observers::Observed>();
+  part->step = step;
+  part->module = "vision";
+  part->kind = kind;
+  part->ids = {"a"};
+  part->rows = {static_cast<std::int64_t>(count)};
+  part->first_rows = {0};
+  part->width = 1;
+  part->values = {numbers, numbers->data(), count, Dtype::fp32};
+  return part;
+}
+
 /// A head and nodes, as far as others look at them.
 struct Job {
   TestSystem system;
@@ -107,22 +124,11 @@ struct Job {
     return actor;
   }
 
-  /// A node computes a part of so many numbers, the first ones 0, 1, 2, ...
+  /// A node computes a part of so many numbers.
   void compute(std::size_t node, std::int64_t step, std::size_t count,
                observers::Kind kind = observers::Kind::rows) {
-    auto numbers = std::make_shared<std::vector<float>>(count);
-    for (std::size_t i = 0; i < count; ++i) (*numbers)[i] = static_cast<float>(i);
-    auto part = std::make_shared<observers::Observed>();
-    part->step = step;
-    part->module = "vision";
-    part->kind = kind;
-    part->ids = {"a"};
-    part->rows = {static_cast<std::int64_t>(count)};
-    part->first_rows = {0};
-    part->width = 1;
-    part->values = {numbers, numbers->data(), count, Dtype::fp32};
     listeners[node].begins(step);
-    listeners[node].show(part);
+    listeners[node].show(part(step, count, kind));
   }
   void decide(std::size_t node, std::int64_t step) {
     observers::ObservedStep word;

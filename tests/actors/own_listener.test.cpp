@@ -95,23 +95,6 @@ observers::Watch rows_for(const std::string& name, std::int64_t queue = 64) {
   return watch;
 }
 
-/// So many numbers, 0, 1, 2, ...
-std::shared_ptr<const observers::Observed> part(std::int64_t step, std::size_t count,
-                                                Kind kind = Kind::rows) {
-  auto numbers = std::make_shared<std::vector<float>>(count);
-  for (std::size_t i = 0; i < count; ++i) (*numbers)[i] = static_cast<float>(i);
-  auto part = std::make_shared<observers::Observed>();
-  part->step = step;
-  part->module = "vision";
-  part->kind = kind;
-  part->ids = {"a"};
-  part->rows = {static_cast<std::int64_t>(count)};
-  part->first_rows = {0};
-  part->width = 1;
-  part->values = {numbers, numbers->data(), count, Dtype::fp32};
-  return part;
-}
-
 observers::ObservedStep word(std::int64_t step) {
   observers::ObservedStep word;
   word.step = step;

@@ -244,12 +244,7 @@ TEST_CASE("a node whose loss shows in two ways is lost once", "[actors][recovery
 TEST_CASE("the same place is lost twice, with a new process in it", "[actors][recovery]") {
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  REQUIRE(head.join("another") == "1");
-  head.ready(1);
+  members.replace_one();
   members.run_step(1, 2);
   members.bring_up(3, {0, 1, 2, 3});
   head.plan(1);
@@ -341,12 +336,7 @@ TEST_CASE("who joins and does not reach a node goes again, and that node stays",
           "[actors][recovery]") {
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  REQUIRE(head.join("another") == "1");
-  head.ready(1);
+  members.replace_one();
   members.run_step(1, 2);
   REQUIRE(head.seen[1].configurations.back().epoch_number == 3);
   for (const auto& [reporter, peer] : {std::pair{1, 3}, std::pair{3, 1}})
