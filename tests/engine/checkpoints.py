@@ -26,12 +26,13 @@ sys.path.insert(0, str(ROOT))
 sys.path.insert(0, str(ROOT / "tests" / "engine"))
 
 from parity_data import UnevenData  # noqa: E402
+import exchange_products  # noqa: E402
 import parity_exchange  # noqa: E402
 from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
-from tests.support.drawn_cases import drawn_here, named_or_half  # noqa: E402
+from tests.support.drawn_cases import named_or_half  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
@@ -44,11 +45,7 @@ CUT = ["cluster.local_nodes=3", 'parallel.pipelines=[{stages=[{node=0,vision="al
 LAYOUTS = {"two-pipelines": [], "three-stages": [THREE_STAGES], "two-devices": TWO_DEVICES, "alone": ALONE, "cut": CUT,
            "standby": one_pipeline(3, 2),  # Node 2 has no stage and keeps everything.
            **{f"replicas-{name}": words for name, words in REPLICAS.items()}}
-# Phases over all replicas, with samples in pieces.
-EXCHANGED = {name: [word for word in parity_exchange.CASES[name] if not word.startswith("train.dtype")]
-             for name in ("exchange-4-4-three-phase-all", "exchange-5-3-zero-bubble-encoders", "exchange-3-2-split-all",
-                          "exchange-1-4-zero-bubble-all", "exchange-4-2-1f1b-encoders")}
-EXCHANGED_AT_A_TIME = 2  # Each trains four jobs of four to eight nodes.
+PRODUCTS_AT_A_TIME = 2  # Each trains four jobs of four to eight nodes.
 # What the model trains: its state has other shards.
 MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
           "projectors": ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"],
@@ -92,7 +89,7 @@ class Bench:
     def reference(self, model):
         if model not in self.references:
             name = f"reference-{model}"
-            self.train(name, FP64, "--reference", *MODELS[model])
+            self.train(name, FP64, "--reference", *{**MODELS, **parity_exchange.FREEZING}[model])
             self.references[model] = self.path(name)
         return self.references[model]
 
@@ -136,21 +133,36 @@ def expect_continued(whole, run, generation=2):
 
 # ---- cases ----------------------------------------------------------------------------------------
 
+def go_on_to_the_bit(bench, name, words):
+    """A run that is taken back to its checkpoint and goes on as it was; returns it."""
+    whole, back = f"whole-{name}", f"back-{name}"
+    bench.train(whole, *words, f"checkpoint.every_steps={SAVED}")
+    bench.back_to(whole, back)
+    output = bench.train(back, *words, f"checkpoint.every_steps={SAVED}")
+    expect(f"going on after step {SAVED}" in output, f"it did not go on:\n{output[:600]}")
+    same_bits(bench.path(whole), bench.path(back))
+    expect_continued(bench.path(whole), bench.path(back))
+    expect(steps_of(bench.path(back) / "superseded", "metrics-1.jsonl") == [4, 5, 6], "superseded steps")
+    return bench.path(back)
+
+
 def the_same_layout_goes_on_to_the_bit(bench):
     for layout, words in {"two-pipelines": ["scheduler.schedule=zero-bubble", "balancer.policy=deferral"],
                           "replicas-2-1-3": ["balancer.policy=dflop", *MODELS["vision-frozen"]],
-                          "standby": MODELS["tied"],
-                          **{name: EXCHANGED[name] for name in drawn_here(EXCHANGED, EXCHANGED_AT_A_TIME)}}.items():
+                          "standby": MODELS["tied"]}.items():
         for dtype in ("fp64", "bf16"):
-            words = [*LAYOUTS.get(layout, []), *words, f"train.dtype={dtype}"]
-            whole, back = f"whole-{layout}-{dtype}", f"back-{layout}-{dtype}"
-            bench.train(whole, *words, f"checkpoint.every_steps={SAVED}")
-            bench.back_to(whole, back)
-            output = bench.train(back, *words, f"checkpoint.every_steps={SAVED}")
-            expect(f"going on after step {SAVED}" in output, f"it did not go on:\n{output[:600]}")
-            same_bits(bench.path(whole), bench.path(back))
-            expect_continued(bench.path(whole), bench.path(back))
-            expect(steps_of(bench.path(back) / "superseded", "metrics-1.jsonl") == [4, 5, 6], "superseded steps")
+            go_on_to_the_bit(bench, f"{layout}-{dtype}", [*LAYOUTS[layout], *words, f"train.dtype={dtype}"])
+
+
+def goes_on_exchanged(bench, cell):
+    """A job that shares its phases out over all replicas, with samples in pieces, does so behind its checkpoint too."""
+    for dtype in ("fp64", "bf16"):
+        back = go_on_to_the_bit(bench, f"{cell.name}-{dtype}", [*cell.words, f"train.dtype={dtype}"])
+        if dtype == "fp64":
+            bench.equal(bench.reference(cell.freezing), back, 1e-10)
+        told = {line.get("exchanged") for line in read_lines(back / "metrics.jsonl") if line["step"] > SAVED}
+        # One encoder has nobody to share with.
+        expect(told == {None} if cell.layout == "1-4" else True in told, f"steps behind the checkpoint were exchanged: {told}")
 
 
 def moments_in_host_memory_go_on_to_the_bit(bench):
@@ -544,6 +556,7 @@ CASES = [the_same_layout_goes_on_to_the_bit, moments_in_host_memory_go_on_to_the
          a_job_that_begins_has_no_checkpoints_yet, what_cannot_be_saved_does_not_stop_training, what_may_not_change_is_refused, another_type_goes_on,
          another_kind_of_device_goes_on,
          first_values_come_from_another_job]
+PRODUCTS = exchange_products.checkpoint_cases(goes_on_exchanged)
 
 
 def main():
@@ -552,7 +565,7 @@ def main():
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     arguments = parser.parse_args()
-    cases = named_or_half(CASES, arguments.cases)
+    cases = named_or_half(CASES, arguments.cases, PRODUCTS, PRODUCTS_AT_A_TIME)
     with tempfile.TemporaryDirectory(prefix="troupe-checkpoints-") as name:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(name))
         bench.pairs = arguments.pairs

@@ -41,6 +41,7 @@ import tempfile
 import threading
 import time
 
+import exchange_products
 import parity_boundary
 import parity_encoders
 import parity_exchange
@@ -201,7 +202,8 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 FAMILIES = {
     "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
     "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "offload": (list(parity_offload.CASES), 3), "replicas": (list(parity_replicas.CASES), 4),
-    "sources-all": (list(parity_sources.CASES), 1), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
+    "sources-all": ([name for name in parity_sources.CASES if name not in exchange_products.SOURCES], 1),
+    "sources-products": (list(exchange_products.SOURCES), 3), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
     "boundary": (list(parity_boundary.CASES), 2), "nccl": ([*parity_nccl.CASES, "nccl-own-order"], 2),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
        for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from parity_exchange import FREEZING, colocated
+import exchange_products
 from parity_layouts import REPLICAS
 from recorded_runs import read_lines
 
@@ -23,15 +23,10 @@ CASES = {
     "sources": ["train.dtype=fp64"],
     "sources-deferral": ["train.dtype=fp64", "balancer.policy=deferral", "scheduler.schedule=split-1f1b"],
     "sources-exchange": ["train.dtype=fp64", *EXCHANGE],
-    "sources-exchange-3-2": ["train.dtype=fp64", *REPLICAS["3-2"], *EXCHANGE, "scheduler.schedule=zero-bubble"],
-    "sources-exchange-3-2-deferral": ["train.dtype=fp64", *REPLICAS["3-2"], EXCHANGE[0], "balancer.policy=deferral",
-                                      "scheduler.schedule=split-1f1b"],
-    "sources-exchange-5-3": ["train.dtype=fp64", *REPLICAS["5-3"], *EXCHANGE],
-    "sources-exchange-1-4": ["train.dtype=fp64", *REPLICAS["1-4"], *EXCHANGE],
-    "sources-exchange-4-4": ["train.dtype=fp64", *colocated(1), *EXCHANGE, "scheduler.schedule=three-phase"],
-    "sources-exchange-4-2-encoders": ["train.dtype=fp64", *colocated(2), *EXCHANGE, "scheduler.schedule=three-phase", *FREEZING["encoders"]],
     "sources-replicas": ["train.dtype=fp64", *REPLICAS["3-2"], "scheduler.schedule=zero-bubble"],
     "sources-late": ["train.dtype=fp64", "debug.delayed_device_ms=0.4"],
+    # And with every exchange.
+    **exchange_products.SOURCES,
 }
 # Those whose every vision encoder is on a node that has no picture.
 ALL_MOVE = ["sources", "sources-deferral", "sources-exchange", "sources-late"]

@@ -26,14 +26,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / 
 
 from parity_data import UnevenData  # noqa: E402
 from parity_layouts import BOTH, LLM_CUT, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
+import exchange_products  # noqa: E402
 import parity_exchange  # noqa: E402
 import parity_nccl  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
-from tests.support.drawn_cases import drawn_here, half_here  # noqa: E402
+from tests.support.drawn_cases import half_here, some_here  # noqa: E402
 from tests.support.free_port import free_port  # noqa: E402
-from tests.support.recorded_runs import read_lines, read_lines_so_far, sample_of  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
 JOB = ROOT / "tests" / "engine" / "parity.toml"
@@ -262,26 +263,10 @@ def what_is_left_of_a_replica_works_on(bench):
 
 
 def phases_stay_exchanged_where_a_node_is_lost(bench):
-    """Encoders and llms on the same nodes, on nodes of their own, and pipelines: who is left shares every phase out anew."""
-    losses = {"4-4-three-phase-all": 2, "4-2-split-all": 3, "3-2-zero-bubble-all": 1, "5-3-split-encoders": 1, "pipelines-1f1b-all": 1,
-              "1-4-split-all": 2}
-    for name in drawn_here(losses, 5):
-        node = losses[name]
-        words = [word for word in parity_exchange.CASES[f"exchange-{name}"] if word != FP64]
-        words += [] if "cluster.local_nodes=" in " ".join(words) else pipelines([0], [1], [2])
-        job = bench.start(f"exchange-{name}", *words)
-        job.wait_for(4)
-        time.sleep(0.2 * bench.draw.random())
-        job.signal(node, signal.SIGKILL)
-        job.finish()
-        bench.check(job, parity_exchange.FREEZING[name.rpartition("-")[2]])
-        expect([event["nodes"] for event in job.events()] == [[node]], f"{name}: events: {job.events()}")
-        mixed, pieces, feeding = mixed_by_generation(job.run)
-        expect(min(feeding.values()) > 0, f"{name}: encoders that feed several llm replicas: {feeding}")
-        if name.startswith("1-4"):  # One encoder has nobody to share with.
-            continue
-        expect(min(mixed.values()) > 0, f"{name}: microbatches of several llm replicas: {mixed}")
-        expect(min(pieces.values()) > 0, f"{name}: samples in pieces: {pieces}")
+    """Pipelines of both; encoders and llms of other numbers are exchange_products.py's."""
+    name = "exchange-pipelines-1f1b-all"
+    words = [word for word in parity_exchange.CASES[name] if word != FP64]
+    exchange_products.goes_on_without(bench, name, [*words, *pipelines([0], [1], [2])], 1, [])
 
 
 def nodes_that_encode_too_work_for_both(bench):
@@ -310,26 +295,6 @@ def groups_keep_devices_of_their_own(bench):
                     groups.setdefault(device, set()).add(replica["group"])
         expect(len(groups) == 2 * nodes, f"{name}: devices with work: {len(groups)} of {2 * nodes}")
         expect(all(len(own) == 1 for own in groups.values()), f"{name}: groups of each device: {groups}")
-
-
-def mixed_by_generation(run):
-    """Encoder microbatches with samples of several llm replicas, pieces of samples, and encoders that feed several llm replicas in a step."""
-    plans = {number: json.loads((run / name).read_text(encoding="utf-8")) for number, name in ((1, "plan-1.json"), (2, "plan.json"))}
-    mixed, pieces, feeding = {1: 0, 2: 0}, {1: 0, 2: 0}, {1: 0, 2: 0}
-    for line in read_lines(run / "iterations.jsonl"):
-        now = line["epoch_number"]
-        llm = len(plans[now]["module_groups"]) - 1
-        is_llm = [replica["group"] == llm for replica in plans[now]["replicas"]]
-        llm_of = {sample: place for place, lists in enumerate(line["replicas"]) if is_llm[place]
-                  for microbatch in lists for part in microbatch for sample in part}
-        pieces[now] += len(line.get("pieces", []))
-        for place, lists in enumerate(line["replicas"]):
-            if is_llm[place]:
-                continue
-            fed = [{llm_of[sample_of(line, unit)] for part in microbatch for unit in part} for microbatch in lists]
-            mixed[now] += sum(len(llms) > 1 for llms in fed)
-            feeding[now] += len(set().union(*fed)) > 1
-    return mixed, pieces, feeding
 
 
 # What is moved to host memory and back: parameters while an llm computes, moments but for the update, activations between the phases.
@@ -1203,6 +1168,8 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          the_head_is_killed_and_another_one_goes_on, the_next_head_knows_what_the_one_before_learned, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          a_stopped_head_that_was_replaced_ends, nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
+PRODUCTS = exchange_products.loss_cases()
+PRODUCTS_AT_A_TIME = 5
 
 
 def run_on_bench(all_cases, seed):
@@ -1238,9 +1205,9 @@ def main():
         print(f"seed {arguments.seed}", flush=True)
         everything = [*CASES, random_events]
         if arguments.cases:
-            cases = [case for case in everything if any(word in case.__name__ for word in arguments.cases)]
+            cases = [case for case in [*everything, *PRODUCTS] if any(word in case.__name__ for word in arguments.cases)]
         else:
-            cases = [random_events] if arguments.chaos else half_here(everything)
+            cases = [random_events] if arguments.chaos else [*half_here(everything), *some_here(PRODUCTS, PRODUCTS_AT_A_TIME)]
         return run_cases(cases, lambda case: case(bench))
 
 

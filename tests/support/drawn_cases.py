@@ -30,15 +30,24 @@ def drawn_here(names, number):
     return list(names) if os.environ.get(THOROUGH) else drawn(names, number, commit_here())
 
 
-def half_here(cases):
-    """Half of a script's cases, which are functions, for a script that takes minutes; all where the run is to be thorough."""
+def some_here(cases, number):
+    """`number` of a script's cases, which are functions; all where the run is to be thorough."""
     cases = list(cases)
-    names = drawn_here([case.__name__ for case in cases], (len(cases) + 1) // 2)
+    names = drawn_here([case.__name__ for case in cases], number)
     if len(names) < len(cases):
         print(f"{len(names)} of {len(cases)} cases, drawn by commit {commit_here()} ({THOROUGH}=1: all)", flush=True)
     return [case for case in cases if case.__name__ in names]
 
 
-def named_or_half(cases, wanted):
-    """Those of a script's cases whose names are wanted; where none is asked for, half of them as above."""
-    return [case for case in cases if case.__name__ in wanted] if wanted else half_here(cases)
+def half_here(cases):
+    """Half of them, for a script that takes minutes."""
+    cases = list(cases)
+    return some_here(cases, (len(cases) + 1) // 2)
+
+
+def named_or_half(cases, wanted, products=(), number=0):
+    """Those of a script's cases whose names are wanted; where none is asked for, half of them as above, and `number` of the
+    products, which are too many for a half."""
+    if wanted:
+        return [case for case in [*cases, *products] if case.__name__ in wanted]
+    return [*half_here(cases), *(some_here(products, number) if products else [])]
