@@ -5,6 +5,7 @@
     chaos.py --late MS                 devices complete their work up to so many milliseconds late, so that what is given up is in the middle of
                                        something (scripts/test --chaos: 0.4 of seed 3); the reference's are prompt
     chaos.py --keep FOLDER             what a failed case wrote stays there
+    chaos.py --record FILE             a line of JSON for each case is appended there: what it was, and what came of it (kept_records.py)
     chaos.py --patience X              all limits of time, the job's own too, are X times as long: where others keep the machine busy
 
 configs/real-mini.toml in fp64, one node may be lost, all processes started by hand: eight nodes of this machine, and six of
@@ -49,6 +50,7 @@ from chaos_job import STOP_TIMEOUT_S, ChaosJob, Link, Machine  # noqa: E402
 from chaos_oracle import SAVED_EVERY, WINDOW, Oracle  # noqa: E402
 from chaos_script import JOIN_TIMEOUT_S, SILENCE_S, Script  # noqa: E402
 from free_port import free_port  # noqa: E402
+import kept_records  # noqa: E402
 from left_behind import LeftBehind  # noqa: E402
 from parity_data import UnevenData, rows_and_tones  # noqa: E402
 from parity_layouts import REPLICAS  # noqa: E402
@@ -107,11 +109,12 @@ def data_words(binary, folder, is_few):
 
 
 class Bench:
-    def __init__(self, binary, folder, arguments):
-        self.binary, self.folder, self.arguments = binary, folder, arguments
+    def __init__(self, binary, folder, arguments, numbers):
+        self.binary, self.folder, self.arguments, self.numbers = binary, folder, arguments, numbers
         self.patience, self.events = arguments.patience, arguments.events
         self.draw, self.is_few = random.Random(arguments.seed), self.events < MANY
         self.sleep_s = SLEEP_S_OF_FEW if self.is_few else 20
+        self.numbers["seed"] = arguments.seed
         # What names the samples comes before the profile: its costs are of them.
         self.job = [str(JOB), *TRAINS, *data_words(binary, folder, self.is_few)]
         profile = arguments.profile or folder / "profile.json"
@@ -160,10 +163,11 @@ class Bench:
                 script.look_around()
                 oracle.look()
                 done += len(happened)
+                self.numbers |= {"events": done, "steps": job.last_step(), "slowest": script.slowest()}
             job.wait_until(job.is_quiet, "all that was stopped is awake", 60)
             steps = self.end(job, script, oracle)
             left.expect_nothing()
-            script.check_memory()
+            self.numbers["memory_mib"] = script.check_memory()
             self.judge(oracle, steps, script)
         finally:
             job.close()
@@ -181,13 +185,16 @@ class Bench:
         return job.stop()
 
     def judge(self, oracle, steps, script):
-        slowest = ", ".join(f"{kind} {max(took):.1f} s of {len(took)}" for kind, took in sorted(script.took.items()))
+        slowest = ", ".join(f"{kind} {took['s']:.1f} s of {took['of']}" for kind, took in script.slowest().items())
         print(f"  {steps} steps; slowest: {slowest}", flush=True)
+        self.numbers["steps"] = steps
         oracle.check_samples(steps)
         windows, beyond, worst = oracle.check_windows(UNDISTURBED)
+        self.numbers |= {"windows": windows, "by_rounding": beyond, "worst_parameters": worst[0], "worst_losses": worst[1]}
         print(f"  {windows} windows equal the reference, {beyond} of them as far as rounding goes: parameters within {worst[0]:.2g}, "
               f"losses within {worst[1]:.2g}", flush=True)
         off, apart = oracle.check_whole(steps, UNDISTURBED)
+        self.numbers |= {"off": off, "apart": apart}
         print(f"  after {steps} steps off by {off:.2g} from undisturbed runs, which differ by {apart:.2g}", flush=True)
 
 
@@ -222,6 +229,7 @@ def read_arguments(words):
     parser.add_argument("--patience", type=float, default=float(os.environ.get("TROUPE_CHAOS_PATIENCE", 1)))
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--profile", type=pathlib.Path, help="costs that were measured before")
+    kept_records.add_argument(parser)
     return parser.parse_args(words)
 
 
@@ -231,12 +239,17 @@ def main():
     signal.signal(signal.SIGHUP, end_in_order)
     print(f"seed {arguments.seed}", flush=True)
     cases = [case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
-    code = 1
+    code, binary = 1, arguments.binary.resolve()
+    keeper = kept_records.Keeper(arguments.record, "chaos.py", sys.argv[1:], binary)
+
+    def run(case):
+        keeper.keep(case.__name__, lambda numbers: Bench(binary, folder, arguments, numbers).run_in_time(case))
+
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-chaos-", dir=arguments.keep))
     try:
-        code = run_cases(cases, lambda case: Bench(arguments.binary.resolve(), folder, arguments).run_in_time(case))
+        code = run_cases(cases, run)
     finally:
         if code == 0 or arguments.keep is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -255,9 +255,14 @@ class Script:
                 print(f"  process {pid}: {look[1]} descriptors, {most[1]} at most before; more: {more_of(look[3], most[3])}", flush=True)
                 self.most[pid] = look
 
+    def slowest(self):
+        """Of each kind of event how long the slowest one took, and how many there were."""
+        return {kind: {"s": round(max(took), 1), "of": len(took)} for kind, took in sorted(self.took.items())}
+
     def check_memory(self):
         """Of nodes that were there all the time: the middle of the last quarter is hardly more than that of the second one. Of
-        descriptors there may be more by those of all peers, where few were there before."""
+        descriptors there may be more by those of all peers, where few were there before. Returns how many MiB each had then and at the end."""
+        told = []
         for pid in self.memory[-1]:
             held = [look[pid] for look in self.memory if pid in look]
             quarter = len(held) // 4
@@ -271,3 +276,5 @@ class Script:
                        f"more descriptors at the end: {more_of(held[-1][3], held[quarter][3])}")
             print(f"  process {pid}: {held[quarter][0]:.0f} MiB, {held[quarter][1]} descriptors, {held[quarter][2]} threads; at the end "
                   f"{held[-1][0]:.0f}, {held[-1][1]}, {held[-1][2]}", flush=True)
+            told.append([round(held[quarter][0]), round(held[-1][0])])
+        return told

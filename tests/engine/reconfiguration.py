@@ -2,6 +2,7 @@
 one more of 40 node processes.
 
     reconfiguration.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
+    reconfiguration.py --record FILE        a line of JSON for each case is appended there (kept_records.py)
 
 A job begins on pipelines of 2, 3, 4 and 5 nodes (or of twice as many devices), the nodes of a case are killed at once, and it
 goes on: on all nodes that are left, with copies of every layer on as many nodes as the job promises, equal to its reference.
@@ -10,6 +11,7 @@ rules of the table themselves give is tests/scheduler/reconfigure.test.cpp's. In
 again: the promise is held against the layout of each generation.
 """
 
+import argparse
 import collections
 import itertools
 import json
@@ -23,7 +25,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine")]
 
-from recovery import Bench, join  # noqa: E402
+import kept_records  # noqa: E402
+from recovery import Bench, join, slowest_phases  # noqa: E402
 from tests.support.recorded_runs import read_lines  # noqa: E402
 from tests.support.run_cases import expect, run_cases  # noqa: E402
 
@@ -119,6 +122,7 @@ def goes_on_without(bench, lost, tolerance, per_node=1, pipelines=PIPELINES, bat
         node = plan["devices"][stage["devices"][0]]["node"]
         if node not in pipelines[stage["pipeline"]]:
             pipelines[stage["pipeline"]].append(node)
+    bench.numbers |= {"nodes": nodes, "lost": lost, "steps": STEPS, "copies": fewest, "slowest_ms": slowest_phases(job)}
     print(f"  lost {lost}: {sorted(pipelines.values(), key=len)}, each layer on {fewest} nodes at least", flush=True)
 
 
@@ -179,6 +183,7 @@ def the_cases_one_after_the_other_and_back(bench):
         fewest.append(check_layout(plan_of(job, generation), left, 1))
     expect(len(fewest) >= 5, f"{len(fewest)} layouts came up behind the first")
     expect(len(left) == PIPELINES[-1].stop - 2, f"nodes at the end: {sorted(left)}")
+    bench.numbers |= {"nodes": PIPELINES[-1].stop, "layouts": len(fewest), "steps": IN_A_ROW, "copies": min(fewest), "slowest_ms": slowest_phases(job)}
     print(f"  in a row: {len(fewest)} layouts, each layer on {fewest} nodes at least", flush=True)
 
 
@@ -191,13 +196,24 @@ CASES = [one_of_a_pipeline_of_three, two_of_a_pipeline_of_four, one_of_the_short
          one_of_fourteen_with_two_devices, the_shortest_loses_one_of_two_devices_each, the_cases_one_after_the_other_and_back, nine_of_forty]
 
 
-def main(binary, *wanted):
+def read_arguments(words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("cases", nargs="*")
+    kept_records.add_argument(parser)
+    return parser.parse_args(words)
+
+
+def main():
+    arguments = read_arguments(sys.argv[1:])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    binary = arguments.binary.resolve()
+    keeper = kept_records.Keeper(arguments.record, "reconfiguration.py", sys.argv[1:], binary)
     with tempfile.TemporaryDirectory(prefix="troupe-reconfiguration-") as folder:
-        bench = DeepBench(pathlib.Path(binary).resolve(), pathlib.Path(folder))
-        return run_cases([case for case in CASES if not wanted or any(word in case.__name__ for word in wanted)],
-                         lambda case: case(bench))
+        bench = DeepBench(binary, pathlib.Path(folder))
+        return run_cases([case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)],
+                         lambda case: keeper.keep_case(bench, case))
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

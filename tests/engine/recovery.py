@@ -3,6 +3,7 @@
     recovery.py BINARY [CASE...]     prints `N passed, M failed, K skipped` last
     recovery.py --chaos N BINARY     N random events instead of a few
     recovery.py --seed S BINARY      of what is drawn, instead of 1
+    recovery.py --record FILE BINARY a line of JSON for each case is appended there (kept_records.py)
 
 The job is parity.toml on data that `data make --uneven` makes, some of them spoilt. Every run is held against
 `--reference` (fp64, 1e-10); that it went on, and how, is read from its events and its record.
@@ -27,6 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / 
 from parity_data import UnevenData  # noqa: E402
 from parity_layouts import BOTH, LLM_CUT, REPLICAS, THREE_STAGES, by_replicas  # noqa: E402
 import exchange_products  # noqa: E402
+import kept_records  # noqa: E402
 import parity_exchange  # noqa: E402
 import parity_nccl  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
@@ -45,6 +47,7 @@ TO_LOOK_S = 2  # Nodes and head look every 0.2 s, on a busy machine more rarely.
 RESOLVED_WITHIN_S = 10  # Of each event, besides the time until silence counts.
 RANDOM_EVENTS, SEED = 10, 1  # As scripts/test has it: the same every day, so that a failure is a change's.
 JOBS_PER_EVENT = 2  # At most: where most of what is tried comes to nothing, the script is at fault.
+PHASES = ("detect_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms", "decode_ms", "replay_ms")  # Of a loss, as its event tells.
 GONE = ("lost", "drained", "head-lost")  # How the job's record says that it goes on without a node.
 ENCODERS, LLM = '{node=N,vision="all",audio="all"}', '{node=N,llm="all"}'
 
@@ -116,9 +119,15 @@ class Job:
         return [line for line in read_lines_so_far(self.run / "events.jsonl") if line["kind"] == kind]
 
 
+def slowest_phases(job):
+    """What each phase of a job's losses took at most; what took no time is left out."""
+    slowest = {key.removesuffix("_ms"): round(max(event[key] for event in job.events())) for key in PHASES if job.events()}
+    return {name: took for name, took in slowest.items() if took > 0}
+
+
 class Bench:
     def __init__(self, binary, folder, device="cpu"):
-        self.binary, self.folder = binary, folder
+        self.binary, self.folder, self.numbers = binary, folder, {}
         data = UnevenData(binary, folder / "data")
         chosen = random.Random(5).sample(data.samples, RECORDS)
         for index in (7, 31):
@@ -169,7 +178,7 @@ class Bench:
         expect(audit["steps"] == steps, f"audit: {audit}")
         changes = [event for kind in ("lost", "drained", "joined") for event in job.events(kind)]
         for event in job.events():
-            for key in ("detect_ms", "decide_ms", "connect_ms", "copy_ms", "rebuild_ms", "decode_ms", "replay_ms"):
+            for key in PHASES:
                 expect(event[key] >= 0, f"{key} of {event}")
             expect((event["senders"] > 0) == (event["copy_bytes"] > 0), f"senders of {event}")
             # Who leaves or comes before that step is trained again begins a generation of its own.
@@ -1153,6 +1162,7 @@ def random_events(bench):
             expect("no other node has" in output, f"seed {bench.seed}: exit {job.process.returncode}\n{output[-2500:]}")
         done += happened
         number += 1
+        bench.numbers |= {"seed": bench.seed, "events": done, "jobs": number}
 
 
 CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_them_is_lost, what_is_left_of_a_replica_works_on,
@@ -1194,11 +1204,13 @@ def read_arguments(words):
     parser.add_argument("--chaos", type=int, default=int(os.environ.get("TROUPE_CHAOS_EVENTS", 0)))
     parser.add_argument("--device", default="cpu", help="what the jobs train on: cpu, apart (tests/accelerator) or cuda")
     parser.add_argument("--seed", type=int, default=SEED)
+    kept_records.add_argument(parser)
     return parser.parse_args(words)
 
 
 def main():
     arguments = read_arguments(sys.argv[1:])
+    keeper = kept_records.Keeper(arguments.record, "recovery.py", sys.argv[1:], arguments.binary.resolve())
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(folder), arguments.device)
         bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or RANDOM_EVENTS, random.Random(arguments.seed)
@@ -1208,7 +1220,7 @@ def main():
             cases = [case for case in [*everything, *PRODUCTS] if any(word in case.__name__ for word in arguments.cases)]
         else:
             cases = [random_events] if arguments.chaos else [*half_here(everything), *some_here(PRODUCTS, PRODUCTS_AT_A_TIME)]
-        return run_cases(cases, lambda case: case(bench))
+        return run_cases(cases, lambda case: keeper.keep_case(bench, case))
 
 
 if __name__ == "__main__":
