@@ -101,8 +101,8 @@ class Keeper:
 HEAD = """# Long runs, as they were kept
 
 Written by `tests/engine/kept_records.py` from `records.jsonl` beside it, a line for each case; not by hand. Results of a commit say
-nothing of a later one. Rows marked *from notes* were run before lines were kept: they have what had been written down of them, and
-no more.
+nothing of a later one. Rows marked *from notes* were run before lines were kept: they have what had been written down of them
+(notes, and `tests/bench/RESULTS.md`), and no more.
 
 | When (UTC) | Commit | Command | Case | Result | Took | Machine | What was seen |
 |---|---|---|---|---|---|---|---|
