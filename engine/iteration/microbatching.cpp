@@ -32,6 +32,12 @@ bool encoder_side_trains(const ModelGraph& model) {
 
 }  // namespace
 
+/// What the samples and pieces of a batch take, and these themselves.
+struct Microbatching::Weighed {
+  Work work;
+  SampleUnits units;  ///< Of the batch and of the work's pieces, wherever that is moved.
+};
+
 Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions options,
                              std::shared_ptr<const PlanningCosts> costs)
     : plan_(plan),
@@ -84,20 +90,21 @@ bool Microbatching::tries(Exchange exchange) const {
   return options_.exchange == "auto" || (options_.exchange == "off") == (exchange == Exchange::off);
 }
 
-Result<Microbatching::Work> Microbatching::work_for(const DealtBatch& batch,
-                                                    Exchange exchange) const {
-  auto work = work_of(batch, {});
-  if (!work.ok() || exchange != Exchange::per_phase || options_.items == "whole") return work;
-  auto pieces = cut_into_pieces(plan_, batch.samples, work.value().phases, options_.microbatches);
-  return pieces.empty() ? std::move(work) : work_of(batch, std::move(pieces));
+Result<Microbatching::Weighed> Microbatching::work_for(const DealtBatch& batch,
+                                                       Exchange exchange) const {
+  auto made = work_of(batch, {});
+  if (!made.ok() || exchange != Exchange::per_phase || options_.items == "whole") return made;
+  auto pieces =
+      cut_into_pieces(plan_, batch.samples, made.value().work.phases, options_.microbatches);
+  return pieces.empty() ? std::move(made) : work_of(batch, std::move(pieces));
 }
 
-Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
-                                                   std::vector<SamplePiece> pieces) const {
+Result<Microbatching::Weighed> Microbatching::work_of(const DealtBatch& batch,
+                                                      std::vector<SamplePiece> pieces) const {
   Work work;
   work.pieces = std::move(pieces);
   work.times = times_to_plan();
-  const SampleUnits units(batch.samples, work.pieces);
+  SampleUnits units(batch.samples, work.pieces);
   work.flow = std::make_shared<const scheduler::RowFlow>(plan_.model, units.shapes());
   auto sums = batch.sums;
   if (costs_ && (!sums || !work.pieces.empty()))
@@ -111,7 +118,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.workloads = work.profile;
   if (!costs_) {
     work.phases = phase_works(plan_, units, nullptr);
-    return work;
+    return Weighed{std::move(work), std::move(units)};
   }
   const auto samples = sums->of(plan_);
   if (!samples.ok()) return samples.error();
@@ -127,7 +134,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
   work.phases = phase_works(plan_, units, &samples.value(),
                             scheduler::bytes_per_element(costs_->options.dtype),
                             inside_node_share(costs_->options.speeds), work.times);
-  if (!correction_) return work;
+  if (!correction_) return Weighed{std::move(work), std::move(units)};
   const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
   if (work.times.empty())  // Who is said to be slow may be so in what was learned, too.
@@ -142,7 +149,7 @@ Result<Microbatching::Work> Microbatching::work_of(const DealtBatch& batch,
       work.workloads[at(sample)] = weight->second;
     }
   }
-  return work;
+  return Weighed{std::move(work), std::move(units)};
 }
 
 std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
@@ -150,7 +157,8 @@ std::vector<std::int32_t> Microbatching::in_flight_bounds() const {
   return std::vector<std::int32_t>(plan_.stages.size(), options_.max_in_flight);
 }
 
-Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& work,
+Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const SampleUnits& units,
+                                           const Work& work,
                                            const scheduler::SimulationCosts& profile,
                                            std::vector<MicrobatchList> microbatches) const {
   scheduler::IterationInput input;
@@ -162,13 +170,14 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Work& 
     input.pieces = work.pieces;
   input.microbatches = std::move(microbatches);
   input.flow = work.flow;
+  input.units = &units;
   input.schedule = options_.schedule;
   input.offload_encoders = options_.offload_encoders;
   input.max_in_flight = in_flight_bounds();
   if (input.max_in_flight.empty() && bounds_memory()) {
-    auto bounds = scheduler::memory_bounds(plan_, work.bound_costs, costs_->device_memory,
-                                           input.microbatches, options_.schedule, *work.flow,
-                                           SampleUnits(batch.samples, work.pieces));
+    auto bounds =
+        scheduler::memory_bounds(plan_, work.bound_costs, costs_->device_memory, input.microbatches,
+                                 options_.schedule, *work.flow, units);
     if (!bounds.ok()) return std::move(bounds).error();
     input.max_in_flight = std::move(bounds).value();
   }
@@ -221,8 +230,8 @@ Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,
                                                   Exchange exchange) const {
   auto weighed = work_for(batch, exchange);
   if (!weighed.ok()) return std::move(weighed).error();
-  const auto work = std::make_shared<const Work>(std::move(weighed).value());
-  const auto cuts = cuts_of(batch, *work, exchange);
+  const auto work = std::make_shared<const Work>(std::move(weighed.value().work));
+  const auto cuts = cuts_of(batch, *work, weighed.value().units, exchange);
   const auto ways = ways_of(exchange, *work);
   Way way = ways.front();
   auto best = plan_one(batch, work, *cuts, way);
@@ -280,7 +289,7 @@ double Microbatching::planned_step_ms(const Result<PredictedIteration>& made) co
   return correction_ ? prediction.calibrated_step_ms : prediction.profile_step_ms;
 }
 
-Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch,
+Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch, const SampleUnits& units,
                                                  std::shared_ptr<const Work> work,
                                                  std::vector<MicrobatchList> microbatches,
                                                  Prediction prediction) const {
@@ -293,7 +302,7 @@ Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch,
     result.prediction.far_rows.push_back(far_rows(plan_, ModuleGroupId{g}, microbatches, phase));
   }
   const auto profile = profile_costs(*result.work, microbatches);
-  auto iteration = order(batch, *result.work, profile, std::move(microbatches));
+  auto iteration = order(batch, units, *result.work, profile, std::move(microbatches));
   if (!iteration.ok()) return std::move(iteration).error();
   result.iteration = std::move(iteration).value();
   if (costs_)
@@ -308,9 +317,10 @@ Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
   auto [microbatches, pieces, pipelines] = amend_cut(plan_, planned.iteration, samples, places);
   DealtBatch batch{planned.iteration.step, planned.iteration.epoch_number, std::move(samples),
                    std::move(pipelines)};
-  auto work = work_of(batch, std::move(pieces));
-  if (!work.ok()) return std::move(work).error();
-  auto made = finish(batch, std::make_shared<const Work>(std::move(work).value()),
+  auto weighed = work_of(batch, std::move(pieces));
+  if (!weighed.ok()) return std::move(weighed).error();
+  auto& [work, units] = weighed.value();
+  auto made = finish(batch, units, std::make_shared<const Work>(std::move(work)),
                      std::move(microbatches), std::move(planned.prediction));
   if (made.ok()) made.value().iteration.samples = std::move(batch.samples);
   return made;

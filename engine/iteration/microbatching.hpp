@@ -143,6 +143,7 @@ class Microbatching {
 
  private:
   using Work = BatchWork;
+  struct Weighed;
   struct Share;
   class Cuts;
   enum class Exchange : std::uint8_t { off, per_phase, whole_samples };
@@ -177,9 +178,9 @@ class Microbatching {
                                                      std::vector<balancer::Workload> weights);
 
   /// What samples and these pieces of them take.
-  Result<Work> work_of(const DealtBatch& batch, std::vector<SamplePiece> pieces) const;
+  Result<Weighed> work_of(const DealtBatch& batch, std::vector<SamplePiece> pieces) const;
   /// The same with the pieces that this way of planning takes samples in.
-  Result<Work> work_for(const DealtBatch& batch, Exchange exchange) const;
+  Result<Weighed> work_for(const DealtBatch& batch, Exchange exchange) const;
   /// The samples of each llm replica of a pipeline.
   Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
                                        PipelineId pipeline, Exchange exchange) const;
@@ -192,8 +193,9 @@ class Microbatching {
                                           std::span<const balancer::Workload> weights) const;
   /// The most llm work of a microbatch, where all samples of the share are so much.
   std::optional<double> llm_cap(const Work& work, const Share& share, double llm_ms) const;
-  /// By this exchange and whatever way. Both outlive them.
-  std::shared_ptr<Cuts> cuts_of(const DealtBatch& batch, const Work& work, Exchange exchange) const;
+  /// By this exchange and whatever way. All outlive them.
+  std::shared_ptr<Cuts> cuts_of(const DealtBatch& batch, const Work& work, const SampleUnits& units,
+                                Exchange exchange) const;
   /// Microbatches of all replicas. Errors: as `spread_within_rooms`.
   Result<std::vector<MicrobatchList>> deal_cuts(const Work& work, const std::vector<LlmCut>& cuts,
                                                 const Way& way, Prediction& prediction) const;
@@ -215,7 +217,8 @@ class Microbatching {
                                             const scheduler::SimulationCosts& costs,
                                             bool records) const;
   /// Orders and predicts what was cut.
-  Result<PredictedIteration> finish(const DealtBatch& batch, std::shared_ptr<const Work> work,
+  Result<PredictedIteration> finish(const DealtBatch& batch, const SampleUnits& units,
+                                    std::shared_ptr<const Work> work,
                                     std::vector<MicrobatchList> microbatches,
                                     Prediction prediction) const;
   /// What the profile says of `work`, of parts of these microbatches alone.
@@ -229,7 +232,7 @@ class Microbatching {
   std::vector<std::int32_t> in_flight_bounds() const;
   bool bounds_memory() const { return costs_ && costs_->device_memory > Bytes{}; }
   /// `profile`: as of `predict`.
-  Result<IterationPlan> order(const DealtBatch& batch, const Work& work,
+  Result<IterationPlan> order(const DealtBatch& batch, const SampleUnits& units, const Work& work,
                               const scheduler::SimulationCosts& profile,
                               std::vector<MicrobatchList> microbatches) const;
 

@@ -77,8 +77,15 @@ class Microbatching::Cuts {
     Prediction prediction;
   };
 
-  Cuts(const Microbatching& planner, const DealtBatch& batch, const Work& work, Exchange exchange)
-      : planner_(planner), batch_(batch), work_(work), shares_(shares_of_all(exchange)) {}
+  Cuts(const Microbatching& planner, const DealtBatch& batch, const Work& work,
+       const SampleUnits& units, Exchange exchange)
+      : planner_(planner),
+        batch_(batch),
+        work_(work),
+        units_(units),
+        shares_(shares_of_all(exchange)) {}
+
+  const SampleUnits& units() const { return units_; }  ///< Of the batch, for all orders of it.
 
   /// `way`: by the exchange of these. Errors: as `balancer::assign_microbatches`.
   const Result<Made>& by(const Way& way) {
@@ -121,14 +128,16 @@ class Microbatching::Cuts {
   const Microbatching& planner_;
   const DealtBatch& batch_;
   const Work& work_;
+  const SampleUnits& units_;
   const Result<std::vector<Share>> shares_;  ///< Of all pipelines.
   std::map<std::pair<std::string, std::optional<std::int64_t>>, Result<Made>> made_;
 };
 
 std::shared_ptr<Microbatching::Cuts> Microbatching::cuts_of(const DealtBatch& batch,
                                                             const Work& work,
+                                                            const SampleUnits& units,
                                                             Exchange exchange) const {
-  return std::make_shared<Cuts>(*this, batch, work, exchange);
+  return std::make_shared<Cuts>(*this, batch, work, units, exchange);
 }
 
 Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
@@ -139,7 +148,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   Prediction prediction = cut.value().prediction;
   auto dealt = deal_cuts(*work, cut.value().cuts, way, prediction);
   if (!dealt.ok()) return std::move(dealt).error();
-  auto made = finish(batch, work, std::move(dealt).value(), prediction);
+  auto made = finish(batch, cuts.units(), work, std::move(dealt).value(), prediction);
   const bool is_bounded = way.exchange != Exchange::off && bounds_memory();
   const auto lacks_room = [&] {
     if (!made.ok()) return made.error().code == Errc::infeasible && options_.max_in_flight == 0;
@@ -147,7 +156,7 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
     return options_.max_in_flight > 0 &&
            !scheduler::memory_bounds(plan_, work->bound_costs, costs_->device_memory,
                                      made.value().iteration.microbatches, options_.schedule,
-                                     *work->flow, SampleUnits(batch.samples, work->pieces))
+                                     *work->flow, cuts.units())
                 .ok();
   };
   if (!is_bounded || !lacks_room()) return made;
@@ -156,7 +165,8 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
   auto fitted = deal_cuts(bounded, cut.value().cuts, way, prediction);
   if (!fitted.ok()) return std::move(fitted).error();
-  return finish(batch, std::move(work), std::move(fitted).value(), std::move(prediction));
+  return finish(batch, cuts.units(), std::move(work), std::move(fitted).value(),
+                std::move(prediction));
 }
 
 std::vector<balancer::Workload> Microbatching::weights_for(

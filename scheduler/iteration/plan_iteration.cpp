@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "runtime/vocabulary/index.hpp"
@@ -275,7 +276,8 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, std::span<const S
   iteration.microbatches = std::move(input.microbatches);
   for (const auto& sample : samples) iteration.trained_tokens += sample.trained_tokens;
 
-  const SampleUnits units(samples, iteration.pieces);
+  std::optional<SampleUnits> made;
+  const SampleUnits& units = input.units ? *input.units : made.emplace(samples, iteration.pieces);
   const auto known = input.flow ? std::move(input.flow)
                                 : std::make_shared<const RowFlow>(plan.model, units.shapes());
   const RowFlow& flow = *known;

@@ -11,6 +11,7 @@
 
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
+#include "runtime/vocabulary/sample_pieces.hpp"
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/message_routes.hpp"
 #include "scheduler/iteration/redistribution.hpp"
@@ -51,6 +52,9 @@ struct IterationInput {
   RouteRules routes = {};                ///< Of rows between module groups.
   /// Of these samples, and pieces behind them, for who plans them several times; null: made here.
   std::shared_ptr<const RowFlow> flow = {};
+  /// The same samples and pieces themselves, and they may be more than `pieces`; they outlive the
+  /// call. Null: made here, with a copy of all shapes where there are pieces.
+  const SampleUnits* units = nullptr;
 };
 
 /// Plans the iteration.
