@@ -2,7 +2,7 @@
 """What a change costs training: another build of the program beside this one, in pairs of runs that take turns.
 
     TROUPE_BEFORE=BINARY scripts/bench before
-    before_bench.py [--pairs N] [--steps N] [CONFIGURATION...]
+    before_bench.py [--pairs N] [--steps N] [--record FILE] [CONFIGURATION...]
 
 Two measures. Processor time of a step, of all threads of both processes: other programs do not count in it. Batches are
 those of step_bench.py's first size; the llm has a fixed number of layers, not as many as 50 ms take, so that both builds
@@ -13,7 +13,6 @@ today's is named. Skipped (exit 77) without TROUPE_BEFORE.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -21,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 
+import kept_results
 import live_bench
 import step_bench
 from live_configurations import MEDIA, PRESENT, matching, overrides
@@ -57,15 +57,15 @@ def pairs_of(count, binaries, measure):
     return made
 
 
-def report(what, unit, goal, made, size):
-    """Prints the line of a measure."""
+def report(what, unit, goal, made, size, before):
+    """Prints the line of a measure; the earlier build is named in it, the later one in the line of the run."""
     ratios = [later / earlier for earlier, later in made]
     earlier, later = (statistics.median(values) for values in zip(*made))
-    print(json.dumps({
+    kept_results.emit({
         "measure": f"{what}, later build over earlier", "value": round(statistics.median(ratios), 4), "unit": "x", "bound": goal,
         "better": "lower", "goal": "met" if statistics.median(ratios) <= goal else "MISSED",
         "size": f"{size}; {len(made)} pairs of {min(ratios):.3f} to {max(ratios):.3f}; medians {earlier:.4g} and "
-                f"{later:.4g} {unit}"}), flush=True)
+                f"{later:.4g} {unit}; before: {before}"})
 
 
 def main():
@@ -73,6 +73,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=5, metavar="N", help="of each measure (default 5)")
     parser.add_argument("--steps", type=int, default=24, metavar="N", help="that are measured of a run (default 24)")
     parser.add_argument("configurations", nargs="*", default=PRESENT, metavar="CONFIGURATION", help="default: the present ones")
+    kept_results.add_option(parser)
     arguments = parser.parse_args()
     try:
         arguments.configurations = matching(arguments.configurations)
@@ -84,17 +85,22 @@ def main():
     binaries = [pathlib.Path(os.environ["TROUPE_BEFORE"]).resolve(), step_bench.BINARY]
     for name, binary in zip(("earlier", "later"), binaries):
         print(f"{name}: {live_bench.version(binary)}", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix="troupe-before-") as folder:
+    before = kept_results.commit_of(binaries[0])
+    with kept_results.recorded(arguments.record, binaries[1]) as run, \
+            tempfile.TemporaryDirectory(prefix="troupe-before-") as folder:
         data = pathlib.Path(folder) / "data"
         subprocess.run([str(binaries[0]), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)
         report("step: processor time", "s", GOAL_STEP,
                pairs_of(arguments.pairs, binaries, lambda binary: step_seconds(binary, folder, data, arguments.steps)),
-               f"{LAYERS} layers a stage, {arguments.steps} steps")
+               f"{LAYERS} layers a stage, {arguments.steps} steps", before)
+        if not MEDIA.is_dir():
+            print("live: not measured, its media are not here", file=sys.stderr)
+            run["passed"] = False
         for label in arguments.configurations if MEDIA.is_dir() else []:
             job = overrides(label, folder)
             report(f"live: step of {label}", "ms", GOAL_LIVE,
                    pairs_of(arguments.pairs, binaries, lambda binary, job=job: live_ms(binary, folder, job, arguments.steps)),
-                   f"{POLICY}, {SCHEDULE}, {arguments.steps} steps")
+                   f"{POLICY}, {SCHEDULE}, {arguments.steps} steps", before)
     return 0
 
 

@@ -25,6 +25,8 @@ import subprocess
 import tempfile
 import time
 
+from kept_results import emit
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build/release/troupe")).resolve()
 LAYERS = 10  # With embedding and head.
@@ -107,7 +109,7 @@ def seconds_to_first_step(folder, run, words):
 
 def report(measure, value, unit, size, better="lower", bound=None):
     record = {"measure": measure, "value": value, "unit": unit, "size": size, "better": better}
-    print(json.dumps(record | ({"bound": bound} if bound is not None else {})), flush=True)
+    emit(record | ({"bound": bound} if bound is not None else {}))
 
 
 def save_at_a_stop(folder, words):

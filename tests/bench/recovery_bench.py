@@ -2,7 +2,7 @@
 """What the loss of a node costs a running job, beside starting it again from its newest checkpoint, and beside torchrun.
 
     recovery_bench.py [--folder DIR] [--sizes SIZE...] [--losses N] [--losses-1gb N] [--restarts N] [--restarts-1gb N]
-                      [--joins N] [--joins-1gb N]
+                      [--joins N] [--joins-1gb N] [--record FILE]
 
 Text-only llms in fp32, two pipelines of two stages on 4 local nodes, 10 MB and 1 GB of state per copy of the model
 (100 MB too where asked for); SIGKILL to one node just after a step's end. From the run's events, medians: detect +
@@ -36,6 +36,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import kept_results  # noqa: E402
 from recovery_jobs import (BINARY, LAYERS, NODES, SAMPLES, SIZES, VOCABULARY, let_one_join, lose_a_node,  # noqa: E402
                            read_lines_so_far, replace_the_head, start_again, write_job)
 
@@ -52,7 +53,7 @@ def report(measure, value, unit, size, goal=None, better="lower", **more):
     if goal is not None:
         is_met = value <= goal if better == "lower" else value >= goal
         record |= {"bound": goal, "goal": "met" if is_met else "MISSED"}
-    print(json.dumps(record), flush=True)
+    kept_results.emit(record)
 
 
 def transport_gb_per_s():
@@ -214,9 +215,11 @@ def main():
     parser.add_argument("--restarts-1gb", type=int, default=3, help="the same with 1 GB of state; default: 3")
     parser.add_argument("--joins", type=int, default=5, help="of a node; default: 5")
     parser.add_argument("--joins-1gb", type=int, default=3, help="the same with 1 GB of state; default: 3")
+    kept_results.add_option(parser)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    with tempfile.TemporaryDirectory(prefix="troupe-recovery-bench-", dir=arguments.folder) as name:
+    with kept_results.recorded(arguments.record, BINARY), \
+            tempfile.TemporaryDirectory(prefix="troupe-recovery-bench-", dir=arguments.folder) as name:
         for size in (SIZES[key] for key in arguments.sizes):
             is_large = size.name == "1 GB"
             measure(pathlib.Path(name), size, arguments.losses_1gb if is_large else arguments.losses,

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A job whose nodes come and go as a recorded spot trace says, live and in `troupe replay`: do both train as many samples?
 
-    spot_bench.py [--seconds N] [--case NAME] [--folder DIR]
+    spot_bench.py [--seconds N] [--case NAME] [--folder DIR] [--record FILE]
 
 Live: a head that starts no nodes, and `troupe node --join` for each node of the trace, begun when it comes and killed
 (SIGKILL) when it goes. Up to 12 nodes share this machine's cores, so stages sleep `FACTOR` times what they compute
@@ -33,9 +33,10 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "bench")]
 
+import kept_results  # noqa: E402
 from checkpoint_bench import report  # noqa: E402
 from replicas_bench import troupe, write_paced_profile  # noqa: E402
-from spot_live import KINDS, WARM_UP, Ended, Live  # noqa: E402
+from spot_live import BINARY, KINDS, Ended, Live  # noqa: E402
 
 TRACES = ROOT.parent / "shared" / "data" / "spot-traces"
 EXIT_SKIPPED = 77
@@ -223,6 +224,17 @@ def tell(window, live, by_kind, load):
     print(flush=True)
 
 
+def write_job(folder):
+    """Data, a profile whose stages sleep, and the job with it."""
+    (folder / "job.toml").write_text(JOB.replace('profile = "paced.json"\n', ""), encoding="utf-8")
+    (folder / "samples.json").write_text(json.dumps(
+        [{"id": str(i), "conversations": [{"from": "human", "value": "what is it? " * 10},
+                                          {"from": "gpt", "value": f"number {i:04d} " * 10}]} for i in range(600)]),
+        encoding="utf-8")
+    write_paced_profile(folder, "spot-bench", FACTOR)
+    (folder / "job.toml").write_text(JOB, encoding="utf-8")
+
+
 def measure(folder, name, seconds):
     case = CASES[name]
     there, events, counts = read_window(case, seconds)
@@ -252,7 +264,9 @@ def measure(folder, name, seconds):
     size = f"{case.trace}, {name}, {len(events)} events"
     report("samples trained live, beside a replay of the same events", live.samples, "samples", size, "higher",
            measured.samples)
-    report("live and replayed samples apart", 100 * abs(live.samples / measured.samples - 1), "%", size, bound=100 * GOAL)
+    apart = abs(live.samples / measured.samples - 1)
+    kept_results.emit({"measure": "live and replayed samples apart", "value": 100 * apart, "unit": "%", "size": size,
+                       "better": "lower", "bound": 100 * GOAL, "goal": "met" if apart <= GOAL else "MISSED"})
     report("the same, at the pace that the live run turned out to have", 100 * abs(live.samples / at_its_pace.samples - 1),
            "%", size, bound=100 * GOAL)
     report("the same, with the replay's default costs", 100 * abs(live.samples / by_default.samples - 1), "%", size,
@@ -265,25 +279,20 @@ def main():
     parser.add_argument("--seconds", type=float, default=600, help="length of the window, live")
     parser.add_argument("--case", choices=CASES, action="append", help="default: the first; two take more than half an hour")
     parser.add_argument("--folder", type=pathlib.Path, help="where to write; default: the system's")
+    kept_results.add_option(parser)
     arguments = parser.parse_args()
     if not TRACES.is_dir():
         print(f"no traces at {TRACES}")
         return EXIT_SKIPPED
     os.environ["OMP_NUM_THREADS"] = "1"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    done = True
-    for name in arguments.case or list(CASES)[:1]:
-        with tempfile.TemporaryDirectory(prefix="troupe-spot-bench-", dir=arguments.folder) as made:
-            folder = pathlib.Path(made)
-            (folder / "job.toml").write_text(JOB.replace('profile = "paced.json"\n', ""), encoding="utf-8")
-            (folder / "samples.json").write_text(json.dumps(
-                [{"id": str(i), "conversations": [{"from": "human", "value": "what is it? " * 10},
-                                                  {"from": "gpt", "value": f"number {i:04d} " * 10}]} for i in range(600)]),
-                encoding="utf-8")
-            write_paced_profile(folder, "spot-bench", FACTOR)
-            (folder / "job.toml").write_text(JOB, encoding="utf-8")
-            done = measure(folder, name, arguments.seconds) and done
-    return 0 if done else 1
+    with kept_results.recorded(arguments.record, BINARY) as run:
+        for name in arguments.case or list(CASES)[:1]:
+            with tempfile.TemporaryDirectory(prefix="troupe-spot-bench-", dir=arguments.folder) as made:
+                folder = pathlib.Path(made)
+                write_job(folder)
+                run["passed"] = measure(folder, name, arguments.seconds) and run["passed"]
+    return 0 if run["passed"] else 1
 
 
 if __name__ == "__main__":
