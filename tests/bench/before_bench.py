@@ -85,8 +85,8 @@ def main():
     binaries = [pathlib.Path(os.environ["TROUPE_BEFORE"]).resolve(), step_bench.BINARY]
     for name, binary in zip(("earlier", "later"), binaries):
         print(f"{name}: {live_bench.version(binary)}", file=sys.stderr)
-    before = kept_results.commit_of(binaries[0])
-    with kept_results.recorded(arguments.record, binaries[1]) as run, \
+    before, later = (kept_results.commit_of(binary) for binary in binaries)
+    with kept_results.recorded(arguments.record, later) as run, \
             tempfile.TemporaryDirectory(prefix="troupe-before-") as folder:
         data = pathlib.Path(folder) / "data"
         subprocess.run([str(binaries[0]), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)

@@ -58,11 +58,12 @@ def append(path, line):
 
 
 @contextlib.contextmanager
-def recorded(path, binary, words=None):
-    """Says what the run stands on, and appends to `path` (None: nothing) what was reported in the block, however that
-    ends. Its value is a dictionary: `passed` false there says that a goal was missed which no figure has."""
+def recorded(path, commit, words=None):
+    """Says what a run of the program of this commit stands on, and appends to `path` (None: nothing) what was reported in
+    the block, however that ends. Its value is a dictionary: `passed` false there says that a goal was missed which no
+    figure has."""
     begin, load, said = len(_reported), os.getloadavg()[0], {"passed": True}
-    line = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit_of(binary),
+    line = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit,
             "command": command_line(sys.argv if words is None else words), "cores": len(os.sched_getaffinity(0)),
             "load": round(load, 2)}
     print(f"commit {line['commit']}, {line['cores']} cores, load of the machine before: {load:.2f}", file=sys.stderr, flush=True)

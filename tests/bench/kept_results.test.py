@@ -35,7 +35,7 @@ class KeptResults(unittest.TestCase):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()), \
                 contextlib.suppress(SystemExit, ValueError), \
-                kept_results.recorded(self.kept, self.binary, WORDS) as run:
+                kept_results.recorded(self.kept, "abc123", WORDS) as run:
             for row in rows:
                 kept_results.emit(row)
             if ends_with is not None:
@@ -74,12 +74,13 @@ class KeptResults(unittest.TestCase):
             self.assertEqual(line["figures"], [{**FASTER, "ratio": 2}])
 
     def test_without_a_file_nothing_is_kept(self):
-        with contextlib.redirect_stderr(io.StringIO()) as said, kept_results.recorded(None, self.binary, WORDS):
+        with contextlib.redirect_stderr(io.StringIO()) as said, kept_results.recorded(None, "abc123", WORDS):
             pass
         self.assertFalse(self.kept.exists())
         self.assertIn("commit abc123, ", said.getvalue())
 
-    def test_no_program_has_no_commit(self):
+    def test_a_program_says_its_commit_and_none_has_none(self):
+        self.assertEqual(kept_results.commit_of(self.binary), "abc123")
         self.assertIsNone(kept_results.commit_of(self.binary.with_name("none")))
 
     def test_a_table_has_a_row_per_measure(self):

@@ -218,7 +218,7 @@ def main():
     kept_results.add_option(parser)
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    with kept_results.recorded(arguments.record, BINARY), \
+    with kept_results.recorded(arguments.record, kept_results.commit_of(BINARY)), \
             tempfile.TemporaryDirectory(prefix="troupe-recovery-bench-", dir=arguments.folder) as name:
         for size in (SIZES[key] for key in arguments.sizes):
             is_large = size.name == "1 GB"

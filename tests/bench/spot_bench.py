@@ -286,7 +286,7 @@ def main():
         return EXIT_SKIPPED
     os.environ["OMP_NUM_THREADS"] = "1"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with kept_results.recorded(arguments.record, BINARY) as run:
+    with kept_results.recorded(arguments.record, kept_results.commit_of(BINARY)) as run:
         for name in arguments.case or list(CASES)[:1]:
             with tempfile.TemporaryDirectory(prefix="troupe-spot-bench-", dir=arguments.folder) as made:
                 folder = pathlib.Path(made)
