@@ -102,7 +102,7 @@ def placed(binary, table, words, row, word):
     placement, gpus = PLACEMENTS[word]
     asked = problem(binary, table, words, row)
     answer = ask(binary, ["solve", "layout"], (on_one_grid(asked) if word == "H" else asked) | {
-        "placement": placement, "devices": row[gpus], "global_batch": table["global_batch"][str(row["colocated"])]})
+        "placement": placement, "counts_rows": False, "devices": row[gpus], "global_batch": table["global_batch"][str(row["colocated"])]})
     used = {name: "/".join(str(layout[axis]) for axis in ("tp", "cp", "pp", "dp")) for name, layout in answer["layouts"].items()}
     return {"layouts": used, "step_ms": answer["expected_step_ms"], "gpus": row[gpus], "memory_gb": max(answer["memory_bytes"].values()) / 1e9}
 

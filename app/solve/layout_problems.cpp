@@ -45,7 +45,7 @@ class LayoutReader {
   Result<LayoutInput> read() {
     in_.only({"modules", "samples", "devices", "devices_per_node", "device_memory_bytes",
               "global_batch", "microbatch_sizes", "link", "placement", "objective", "seed",
-              "update_gigabytes_per_s"});
+              "update_gigabytes_per_s", "counts_rows"});
     read_modules();
     if (in_.ok()) read_samples();
     result_.devices = static_cast<std::int32_t>(in_.integer("devices", 1, kMaxCount));
@@ -61,6 +61,7 @@ class LayoutReader {
     if (placement != "disjoint" && placement != "shared")
       in_.fail("placement", "expected \"disjoint\" or \"shared\", found '" + placement + "'");
     result_.placement = placement == "shared" ? Placement::shared : Placement::disjoint;
+    result_.counts_rows = in_.boolean_or("counts_rows", false);
     const std::string objective = in_.text_or("objective", "entrain");
     if (objective != "entrain" && objective != "dflop")
       in_.fail("objective", "expected \"entrain\" or \"dflop\", found '" + objective + "'");
@@ -245,6 +246,7 @@ const char* const kLayoutSchema = R"({
   "link"?: {"node_gigabytes_per_s", "network_gigabytes_per_s"} (0 or left out: no cost),
   "update_gigabytes_per_s"?: state of modules with gradients (0 or left out: no cost),
   "placement"?: "disjoint" | "shared" (default disjoint),
+  "counts_rows"?: with shared placement, rows that wait for the llm take room too (default false),
   "objective"?: "entrain" | "dflop" (default entrain), "seed"?: integer >= 0 (default 0)
 })";
 

@@ -141,9 +141,12 @@ class Search {
       return static_cast<double>(count_of(*chosen_[m].option));
     };
     RoomDemand demand;
+    double waiting = 0;  // For one microbatch of the llm.
     for (std::size_t m = 0; m < chosen_.size(); ++m) {
       const LayoutOption& option = *chosen_[m].option;
       if (is_encoder(m)) {
+        waiting += option.row_bytes / chosen_[at(facts_.order.front())].option->cp;
+        if (facts_.gradient_out[m]) demand.gradient_bytes += option.row_bytes / option.cp;
         demand.encoder_bytes += option.activation_bytes;
         demand.encoder_microbatches = std::max(demand.encoder_microbatches, count(m));
       } else {
@@ -152,6 +155,7 @@ class Search {
         demand.depth = std::min<double>(option.pp, count(m));
       }
     }
+    demand.waiting_bytes = waiting * demand.llm_microbatches;
     const RoomDivision division =
         divide_room(std::max(0.0, input_.device_memory_bytes - state.state_bytes), demand);
     SharedStep step{state.update_ms, {}};

@@ -35,7 +35,7 @@ struct ModuleSample {
   double forward_ms = 0;
   double backward_ms = 0;  ///< As the module is trained; ignored where nothing needs a gradient.
   double activation_bytes = 0;
-  double boundary_bytes = 0;  ///< Output rows handed to the next module.
+  double boundary_bytes = 0;  ///< Output rows handed to each next module.
 };
 
 enum class Placement {
@@ -60,6 +60,9 @@ struct LayoutInput {
   double network_gigabytes_per_s = 0;          ///< 0: transfers between nodes cost nothing.
   double update_gigabytes_per_s = 0;           ///< State that a device updates; 0: in no time.
   Placement placement = Placement::disjoint;
+  /// With `shared` placement: rows between encoders and llm take room as they do in steps. The
+  /// published searches count none.
+  bool counts_rows = false;
   LayoutObjective objective = LayoutObjective::entrain;
   std::uint64_t seed = 0;
 };
@@ -101,9 +104,13 @@ struct LayoutChoice {
 ///
 /// With `shared` placement the modules' own step times add up, and so does their memory on a
 /// device. Encoders keep the microbatches of a window beside those that the llm has in flight,
-/// where both divide what state leaves of a device as steps do (`divide_room`). Each further window
-/// fills and drains every module anew. An llm with fewer microbatches in flight than it has stages,
-/// or microbatches where these are fewer, is slower by as much.
+/// where both divide what state leaves of a device as steps do (`divide_room`). With `counts_rows`
+/// rows that wait for the llm, or gradients that come back for encoders, count with each microbatch
+/// of a window, as if a device had the llm's first stage and the encoders' last ones: those of the
+/// heaviest drawn microbatch, / cp of who keeps them. Each further window fills and drains every
+/// module anew. What rows need never excludes a layout, and is in no module's `memory_bytes`. An
+/// llm with fewer microbatches in flight than it has stages, or microbatches where these are fewer,
+/// is slower by as much.
 ///
 /// Ties: fewer devices, then the order in which options are listed (tp, cp, pp, dp ascending).
 ///

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -24,22 +25,24 @@ bool on_side(const ModelGraph& model, ModuleId module, Side side) {
   return (module == model.llm()) == (side == Side::llm);
 }
 
-/// Encoder side and llm as the layout search sees them: a module per connected encoder.
-class DegreeSearch {
+/// Encoder side and llm as the layout search sees them: a module each.
+class DegreeProblem {
  public:
-  DegreeSearch(const AutoLayoutRequest& request, LayoutScorer& scorer)
+  DegreeProblem(const AutoLayoutRequest& request, LayoutScorer& scorer)
       : request_(request), model_(request.model->graph()), scorer_(scorer) {}
 
-  /// Degrees per module, or nothing where the search finds no layout.
-  std::vector<Parallelism> run(Placement placement) {
+  std::optional<LayoutInput> of(Placement placement) {
     const auto single = scorer_.weights(1, {});
-    if (!single.ok()) return {};
+    if (!single.ok()) return std::nullopt;
     LayoutInput input;
     input.modules = {side("encoders", Side::encoder, single.value()),
                      side("llm", Side::llm, single.value())};
     input.modules.front().next = {1};
     for (const Side s : {Side::encoder, Side::llm})
-      if (!set_degrees(s, single.value(), input.modules[s == Side::llm ? 1 : 0])) return {};
+      if (!set_degrees(s, single.value(), input.modules[s == Side::llm ? 1 : 0]))
+        return std::nullopt;
+    input.placement = placement;
+    input.counts_rows = placement == Placement::shared;
     set_samples(single.value(), input);
     input.devices = request_.cluster.devices();
     input.devices_per_node = request_.cluster.devices_per_node;
@@ -49,20 +52,9 @@ class DegreeSearch {
     input.global_batch = request_.global_batch;
     for (std::int64_t size = 1; size <= request_.global_batch; size *= 2)
       input.microbatch_sizes.push_back(size);
-    input.placement = placement;
     input.node_gigabytes_per_s = request_.prediction.speeds.node.gigabytes_per_s;
     input.network_gigabytes_per_s = request_.prediction.speeds.network.gigabytes_per_s;
-    const auto choice = search_layout(input);
-    if (!choice.ok()) return {};
-    std::vector<Parallelism> degrees;
-    for (std::size_t m = 0; m < model_.modules.size(); ++m) {
-      const Side which = on_side(model_, ModuleId{m}, Side::llm) ? Side::llm : Side::encoder;
-      const auto& own = choice.value().modules[which == Side::llm ? 1 : 0];
-      const auto known = side_degrees(request_, which);
-      degrees.push_back({own.tp, own.cp});
-      if (std::find(known.begin(), known.end(), degrees.back()) == known.end()) return {};
-    }
-    return degrees;
+    return input;
   }
 
  private:
@@ -117,10 +109,15 @@ class DegreeSearch {
     const double size =
         std::max(1.0, static_cast<double>(request_.global_batch) /
                           static_cast<double>(std::max<std::int64_t>(request_.microbatches, 1)));
+    // Between modules apart rows would cost time, which is left to the simulator here.
+    double rows = 0;
+    for (std::size_t i = 0; i < single.layers.size() && input.counts_rows; ++i)
+      if (single.layers[i].module == model_.llm()) rows += single.crossing_bytes[i].most;
     auto& sample = input.samples.emplace_back();
     for (const Side s : {Side::encoder, Side::llm})
       sample.push_back({sum(single, s, &LayerWeights::work_ms) / size, 0,
-                        sum(single, s, &LayerWeights::activation_bytes) / size, 0});
+                        sum(single, s, &LayerWeights::activation_bytes) / size,
+                        s == Side::encoder ? rows / size : 0});
   }
 
   const AutoLayoutRequest& request_;
@@ -128,7 +125,31 @@ class DegreeSearch {
   LayoutScorer& scorer_;
 };
 
+/// Degrees per module, or nothing where the search finds no layout.
+std::vector<Parallelism> found_degrees(const AutoLayoutRequest& request, LayoutScorer& scorer,
+                                       Placement placement) {
+  const auto input = degree_problem(request, scorer, placement);
+  if (!input) return {};
+  const auto choice = search_layout(*input);
+  if (!choice.ok()) return {};
+  const ModelGraph& model = request.model->graph();
+  std::vector<Parallelism> degrees;
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const Side which = on_side(model, ModuleId{m}, Side::llm) ? Side::llm : Side::encoder;
+    const auto& own = choice.value().modules[which == Side::llm ? 1 : 0];
+    const auto known = side_degrees(request, which);
+    degrees.push_back({own.tp, own.cp});
+    if (std::find(known.begin(), known.end(), degrees.back()) == known.end()) return {};
+  }
+  return degrees;
+}
+
 }  // namespace
+
+std::optional<LayoutInput> degree_problem(const AutoLayoutRequest& request, LayoutScorer& scorer,
+                                          Placement placement) {
+  return DegreeProblem(request, scorer).of(placement);
+}
 
 bool allows(const ModulePins& pins, Parallelism p) {
   return (!pins.tp || *pins.tp == p.tp) && (!pins.cp || *pins.cp == p.cp);
@@ -165,7 +186,7 @@ std::vector<std::vector<Parallelism>> degree_choices(const AutoLayoutRequest& re
       choices.emplace_back(modules, p);
   for (const auto placement : {Placement::disjoint, Placement::shared}) {
     if (modules == 1 || (placement == Placement::shared && !allows_colocated(request))) continue;
-    auto found = DegreeSearch(request, scorer).run(placement);
+    auto found = found_degrees(request, scorer, placement);
     if (!found.empty() && std::find(choices.begin(), choices.end(), found) == choices.end())
       choices.push_back(std::move(found));
   }

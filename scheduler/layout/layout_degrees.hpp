@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "scheduler/layout/auto_layout.hpp"
+#include "scheduler/layout/layout.hpp"
 #include "scheduler/layout/layout_score.hpp"
 
 namespace troupe::scheduler {
@@ -22,6 +24,12 @@ bool allows(const ModulePins& pins, Parallelism degrees);
 /// Degrees that fit a node, ascending, for which every module of a side has a profile and that no
 /// pin of the side excludes. Empty for a side whose pins exclude each other.
 std::vector<Parallelism> side_degrees(const AutoLayoutRequest& request, Side side);
+
+/// What `search_layout` is asked where it looks for degrees: everything before the llm as one
+/// module, then the llm, and a sample that is the mean. On the same devices rows between the two
+/// count. None: a side has no degrees with a profile.
+std::optional<LayoutInput> degree_problem(const AutoLayoutRequest& request, LayoutScorer& scorer,
+                                          Placement placement);
 
 /// Degrees per module, one entry per choice: each pair that both sides may have, the same for all
 /// modules; and, for a cluster that is only planned for, what the layout search (`layout.hpp`)

@@ -117,23 +117,26 @@ void draw_samples(const LayoutInput& input, LayoutFacts& facts) {
   const std::size_t count = input.modules.size();
   facts.time_ms.assign(count, {});
   facts.activation_bytes.assign(count, {});
+  if (input.counts_rows) facts.row_bytes.assign(count, {});
   facts.boundary_bytes.assign(count, 0);
   Random random(input.seed);
   const auto time_of = [&](std::size_t m, const ModuleSample& sample) {
     return sample.forward_ms + (facts.has_backward[m] ? sample.backward_ms : 0);
   };
   for (std::size_t draw = 0; draw < kDraws; ++draw) {
-    std::vector<std::vector<double>> time(count, {0}), bytes(count, {0});
+    std::vector<std::vector<double>> time(count, {0}), bytes(count, {0}), rows(count, {0});
     for (std::size_t i = 0; i < longest; ++i) {
       const auto& sample = input.samples[random.below(input.samples.size())];
       for (std::size_t m = 0; m < count; ++m) {
         time[m].push_back(time[m].back() + time_of(m, sample[m]));
         bytes[m].push_back(bytes[m].back() + sample[m].activation_bytes);
+        if (input.counts_rows) rows[m].push_back(rows[m].back() + sample[m].boundary_bytes);
       }
     }
     for (std::size_t m = 0; m < count; ++m) {
       if (input.objective == LayoutObjective::dflop) facts.time_ms[m].push_back(std::move(time[m]));
       facts.activation_bytes[m].push_back(std::move(bytes[m]));
+      if (input.counts_rows) facts.row_bytes[m].push_back(std::move(rows[m]));
     }
   }
   for (std::size_t m = 0; m < count; ++m) {
@@ -154,6 +157,13 @@ double at_count(const std::vector<double>& sums, std::int64_t count) {
   const auto last = static_cast<std::int64_t>(sums.size()) - 1;
   if (count <= last) return sums[static_cast<std::size_t>(count)];
   return sums.back() * static_cast<double>(count) / static_cast<double>(last);
+}
+
+/// The largest value at `count` over the draws.
+double largest_of(const std::vector<std::vector<double>>& draws, std::int64_t count) {
+  double largest = 0;
+  for (const auto& sums : draws) largest = std::max(largest, at_count(sums, count));
+  return largest;
 }
 
 /// The smallest pipeline degrees for each size of the largest stage, ascending.
@@ -191,10 +201,14 @@ double LayoutFacts::time_of(std::int32_t module, std::size_t draw, std::int64_t 
 }
 
 double LayoutFacts::largest_activations(std::int32_t module, std::int64_t count) const {
-  double largest = 0;
-  for (const auto& sums : activation_bytes[at(module)])
-    largest = std::max(largest, at_count(sums, count));
-  return largest;
+  return largest_of(activation_bytes[at(module)], count);
+}
+
+double LayoutFacts::largest_rows(const LayoutInput& input, std::int32_t module,
+                                 std::int64_t count) const {
+  const auto& next = input.modules[at(module)].next;
+  const bool feeds_llm = std::find(next.begin(), next.end(), order.front()) != next.end();
+  return input.counts_rows && feeds_llm ? largest_of(row_bytes[at(module)], count) : 0;
 }
 
 Result<LayoutFacts> layout_facts(const LayoutInput& input) {
@@ -216,6 +230,7 @@ std::vector<LayoutOption> layout_options(const LayoutInput& input, const LayoutF
     if (input.global_batch % (microbatches * replicas) != 0) continue;
     const std::int64_t samples = input.global_batch / (microbatches * replicas);
     const double activations = facts.largest_activations(module, samples);
+    const double rows = facts.largest_rows(input, module, samples);
     auto times = std::make_shared<std::vector<double>>();
     double mean_ms = 0;
     for (std::size_t draw = 0; draw < facts.time_ms[at(module)].size(); ++draw) {
@@ -247,6 +262,7 @@ std::vector<LayoutOption> layout_options(const LayoutInput& input, const LayoutF
           option.fill_ms = mean_ms / speedup;
           option.state_bytes = spec.state_bytes / tp * share;
           option.activation_bytes = activations / static_cast<double>(width) * share;
+          option.row_bytes = rows;
           option.update_ms = update_ms(input, spec, option, share);
           if (option.state_bytes + option.activation_bytes <= input.device_memory_bytes)
             options.push_back(std::move(option));

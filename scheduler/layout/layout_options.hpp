@@ -24,11 +24,15 @@ struct LayoutFacts {
   /// The same for activations, of 64 draws whatever the objective.
   std::vector<std::vector<std::vector<double>>> activation_bytes;
   std::vector<double> boundary_bytes;  ///< Per module, mean of a sample.
+  /// The same prefix sums over what a module hands on; empty where rows do not count.
+  std::vector<std::vector<std::vector<double>>> row_bytes;
 
   /// Module time of a microbatch of `count` samples in one draw.
   double time_of(std::int32_t module, std::size_t draw, std::int64_t count) const;
   /// Largest activations of a microbatch of `count` samples over the draws.
   double largest_activations(std::int32_t module, std::int64_t count) const;
+  /// The same of what it hands to the llm; 0 where it feeds another module, or rows do not count.
+  double largest_rows(const LayoutInput& input, std::int32_t module, std::int64_t count) const;
 };
 
 /// Checks the input and derives the facts.
@@ -48,7 +52,8 @@ struct LayoutOption {
   double fill_ms = 0;           ///< All stages once, mean.
   double state_bytes = 0;       ///< Of the most loaded device.
   double activation_bytes = 0;  ///< Of one microbatch in flight on that device.
-  double update_ms = 0;         ///< Sum of that device's gradients, and its update.
+  double row_bytes = 0;  ///< That one hands to the llm, all of it; 0 where rows do not count.
+  double update_ms = 0;  ///< Sum of that device's gradients, and its update.
 };
 
 /// Options of a module that fit `most_devices`, by mean_stage_ms, then devices. Of pipeline degrees

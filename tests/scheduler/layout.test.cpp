@@ -150,6 +150,29 @@ TEST_CASE("encoders that share devices keep what a window has room for", "[sched
   CHECK(at(650).expected_step_ms == Approx(14 * 6 + 14 * 12));
 }
 
+TEST_CASE("rows that wait for the llm make windows of shared devices narrower", "[scheduler]") {
+  // As above at 650 bytes: 40 are left for vision beside the llm's two in flight. A microbatch of a
+  // window has 5 of activations and, where rows count, 5 that wait, or as much of gradients: four
+  // microbatches fit, three windows. vision 3 x 12 + 9 x 6 ms, the llm 3 x 24 + 9 x 12.
+  auto input = two_modules();
+  input.placement = Placement::shared;
+  input.devices = 2;
+  input.device_memory_bytes = 650;
+  input.samples = {{{4, 8, 10, 5}, {8, 16, 10, 0}}};
+  CHECK(search_layout(input).value().expected_step_ms == Approx(84 + 168));
+  input.counts_rows = true;
+  CHECK(search_layout(input).value().expected_step_ms == Approx(90 + 180));
+  CHECK(search_layout(input).value().modules[0].memory_bytes == Approx(200 + 4 * 5));
+  // Frozen, vision takes 4 ms alone. No gradients come, and as many rows wait: 3 x 4 + 9 x 2.
+  input.modules[0].freeze = true;
+  CHECK(search_layout(input).value().expected_step_ms == Approx(30 + 180));
+  input.placement = Placement::disjoint;  // Nobody waits for a window there.
+  input.devices = 4;
+  const double apart = search_layout(input).value().expected_step_ms;
+  input.counts_rows = false;
+  CHECK(search_layout(input).value().expected_step_ms == apart);
+}
+
 TEST_CASE("an llm that has no room for its depth waits for itself", "[scheduler]") {
   // The llm alone in four stages of 200 bytes, 2.5 for a microbatch; vision frozen and small.
   auto input = two_modules();

@@ -52,6 +52,24 @@ TEST_CASE("frozen encoders count with all of their work", "[scheduler]") {
   CHECK((light.choices().back() == Degrees{{1, 1}, {2, 1}}));
 }
 
+TEST_CASE("rows count in the search for degrees on the same devices", "[scheduler]") {
+  // A sample hands on a row of 8 numbers of 4 bytes.
+  for (const bool freeze : {false, true}) {
+    OneLayerEach two(freeze, 12, 3);
+    two.request.microbatches = 8;  // Of two samples each.
+    LayoutScorer scorer(two.request);
+    const auto together = degree_problem(two.request, scorer, Placement::shared);
+    REQUIRE(together.has_value());
+    CHECK(together->counts_rows);
+    CHECK(together->samples.front()[0].boundary_bytes == 32);
+    CHECK(together->samples.front()[1].boundary_bytes == 0);
+    const auto apart = degree_problem(two.request, scorer, Placement::disjoint);
+    REQUIRE(apart.has_value());
+    CHECK_FALSE(apart->counts_rows);
+    CHECK(apart->samples.front()[0].boundary_bytes == 0);
+  }
+}
+
 TEST_CASE("degrees that a side may have fit its pins, its profiles and a node", "[scheduler]") {
   OneLayerEach two(false, 1, 1);
   CHECK((side_degrees(two.request, Side::encoder) == Degrees{{1, 1}, {2, 1}}));

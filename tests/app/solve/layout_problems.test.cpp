@@ -49,6 +49,23 @@ TEST_CASE("layout answers for every placement and objective within the devices",
     }
 }
 
+TEST_CASE("layout counts rows that wait where it is told to", "[app]") {
+  // By hand: the same in tests/scheduler/layout.test.cpp.
+  Json input = example();
+  input["placement"] = "shared";
+  input["devices"] = 2;
+  input["device_memory_bytes"] = 650;
+  input["microbatch_sizes"] = Json::array({1});
+  input["modules"][0]["valid_tp"] = Json::array({1});
+  input["modules"][0].erase("speedup");
+  input["samples"].erase(1);
+  CHECK(solve("layout", input.dump()).value()["expected_step_ms"] == 252);
+  input["counts_rows"] = true;
+  CHECK(solve("layout", input.dump()).value()["expected_step_ms"] == 270);
+  input["counts_rows"] = "yes";
+  CHECK_FALSE(solve("layout", input.dump()).ok());
+}
+
 TEST_CASE("layout and profile-batch refuse bad input with the path", "[app][errors]") {
   const auto refused = [](const std::string& problem, const Json& input) {
     const auto result = solve(problem, input.dump());
