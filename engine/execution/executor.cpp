@@ -226,7 +226,7 @@ void Executor::complete(const InFlight& done) {
   Outcome& outcome = *done.outcome;
   for (const Parcel& parcel : outcome.parcels) mailbox_.send(parcel);
   for (const auto& key : done.taken) mailbox_.release(key);
-  for (const GroupNorm& norm : outcome.norms) prepared_.norms.push_back(norm);
+  for (const MeasuredChunk& chunk : outcome.measured) prepared_.norms.push_back(norm_of(chunk));
   report_.hashes.insert(report_.hashes.end(), outcome.hashes.begin(), outcome.hashes.end());
   if (outcome.activations)
     report_.peak_activations =

@@ -103,8 +103,8 @@ class Executor : private Viewer {
   };
   /// What work of an action leaves to whoever waits for it.
   struct Outcome {
-    std::vector<Parcel> parcels;  ///< In host memory.
-    std::vector<GroupNorm> norms;
+    std::vector<Parcel> parcels;          ///< In host memory.
+    std::vector<MeasuredChunk> measured;  ///< In host memory.
     std::vector<HolderHash> hashes;
     std::optional<Bytes> activations;   ///< Of the stages, after a computation.
     Bytes moved;                        ///< To host memory, or back from it.

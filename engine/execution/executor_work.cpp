@@ -308,9 +308,12 @@ Executor::Work Executor::take_sums(const Action& action) {
   };
 }
 
+/// Who read the norm here would wait for the device; it is there when the work has completed.
 Executor::Work Executor::measure(GroupId group) {
   return [this, group](Outcome& outcome) -> Status {
-    outcome.norms.push_back(sums_.measure(group, kept(group).state->own_updates()));
+    MeasuredChunk chunk = sums_.measure(group, kept(group).state->own_updates());
+    chunk.numbers = device_.to_host(std::move(chunk.numbers));
+    outcome.measured.push_back(std::move(chunk));
     return Done{};
   };
 }

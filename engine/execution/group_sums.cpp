@@ -23,6 +23,11 @@ bool carries_sum(ActionKind sends) {
 
 }  // namespace
 
+GroupNorm norm_of(const MeasuredChunk& measured) {
+  const auto read = state::read_measure(measured.numbers);
+  return {measured.group, read.squared_norm, read.finite, measured.chunk};
+}
+
 class GroupSums::Taken {
  public:
   explicit Taken(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {}
@@ -167,12 +172,11 @@ std::vector<Parcel> GroupSums::reduce(GroupId id, std::vector<at::Tensor> others
   return parcels;
 }
 
-GroupNorm GroupSums::measure(GroupId id, std::span<const IndexRange> left_out) {
+MeasuredChunk GroupSums::measure(GroupId id, std::span<const IndexRange> left_out) {
   const Part& part = parts_[id.index()];
   const std::int32_t own = part.role.own_chunk;
   const SumChunk& chunk = part.sum.chunks[static_cast<std::size_t>(own)];
-  const auto measured = state::measure_range(sum_of(id), {chunk.begin, chunk.end}, left_out);
-  return {id, measured.squared_norm, measured.finite, own};
+  return {id, own, state::range_numbers(sum_of(id), {chunk.begin, chunk.end}, left_out)};
 }
 
 std::vector<Parcel> GroupSums::relay(GroupId id, std::vector<at::Tensor> sums) {

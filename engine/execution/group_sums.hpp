@@ -19,6 +19,16 @@
 
 namespace troupe::engine {
 
+/// What a device has measured of a group's sum.
+struct MeasuredChunk {
+  GroupId group;
+  std::int32_t chunk = 0;
+  at::Tensor numbers;  ///< `state::range_numbers`: the device's, or on their way to host memory.
+};
+
+/// REQUIRES: the numbers are in host memory, and have arrived there.
+GroupNorm norm_of(const MeasuredChunk& measured);
+
 class GroupSums {
  public:
   /// The flat gradients of a use of a group on this device, by its place among the group's uses; of
@@ -54,9 +64,10 @@ class GroupSums {
   /// other holders, or for those who hand it on. `others` as above.
   std::vector<Parcel> reduce(GroupId group, std::vector<at::Tensor> others);
 
-  /// The norm of the chunk that `reduce` has added up. On its own, so that nobody waits for it.
+  /// The norm of the chunk that `reduce` has added up, on the device. On its own, so that nobody
+  /// waits for it.
   /// `left_out`: elements of the group that count in no norm (`GroupState::own_updates`).
-  GroupNorm measure(GroupId group, std::span<const IndexRange> left_out = {});
+  MeasuredChunk measure(GroupId group, std::span<const IndexRange> left_out = {});
 
   /// Keeps sums of other owners and gives them to the other holders of its node. `sums`: what
   /// `arrivals_of` names, in that order; let go of one by one.

@@ -55,35 +55,37 @@ at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU, type).contiguous();
 }
 
-}  // namespace
-
-namespace {
-
-double norm_on_gpu(const at::Tensor& values) {
+at::Tensor square_on_gpu(const at::Tensor& values) {
   namespace gpu = kernels::gpu;
   const at::Tensor parts = at::empty({gpu::kSquareParts}, values.options().dtype(at::kDouble));
   gpu::sum_of_squares(values.const_data_ptr(), values.numel(), values.scalar_type() == at::kDouble,
                       parts.mutable_data_ptr<double>(), gpu::Place(values).stream);
-  return parts[0].item<double>();
+  return parts[0];
 }
+
+// The squared norm of a tensor on a device, in fp64 and there, so that nobody waits for it.
+at::Tensor square_there(const at::Tensor& tensor) {
+  if (kernels::gpu::takes(tensor) && tensor.is_contiguous() && tensor.element_size() >= 4)
+    return square_on_gpu(tensor.detach());
+  // LibTorch widens what it sums: piece by piece there is little of it at a time.
+  const at::Tensor flat = tensor.detach().flatten();
+  at::Tensor total = at::zeros({}, flat.options().dtype(at::kDouble));
+  for (std::int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
+    const auto size = std::min(kPiece, flat.numel() - begin);
+    total.add_(
+        at::linalg_vector_norm(flat.narrow(0, begin, size), 2, {}, false, at::kDouble).square_());
+  }
+  return total;
+}
+
+// The same of whether all is finite.
+at::Tensor finite_there(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all(); }
 
 }  // namespace
 
 double squared_norm(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
-  if (kernels::gpu::takes(tensor) && tensor.is_contiguous() && tensor.element_size() >= 4)
-    return norm_on_gpu(tensor.detach());
-  if (!tensor.is_cpu()) {
-    // LibTorch widens what it sums: piece by piece there is little of it at a time.
-    const at::Tensor flat = tensor.detach().flatten();
-    at::Tensor total = at::zeros({}, flat.options().dtype(at::kDouble));
-    for (std::int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
-      const auto size = std::min(kPiece, flat.numel() - begin);
-      total.add_(
-          at::linalg_vector_norm(flat.narrow(0, begin, size), 2, {}, false, at::kDouble).square_());
-    }
-    return total.item<double>();
-  }
+  if (!tensor.is_cpu()) return square_there(tensor).item<double>();
   const auto values = plain(tensor);
   return values.scalar_type() == at::kDouble
              ? sum_of_squares(values.const_data_ptr<double>(), values.numel())
@@ -92,7 +94,7 @@ double squared_norm(const at::Tensor& tensor) {
 
 bool finite(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return true;
-  if (!tensor.is_cpu()) return at::isfinite(tensor.detach()).all().item<bool>();
+  if (!tensor.is_cpu()) return finite_there(tensor).item<bool>();
   const auto values = plain(tensor);
   return values.scalar_type() == at::kDouble
              ? all_finite(values.const_data_ptr<double>(), values.numel())
@@ -110,23 +112,43 @@ GradientMeasure measure(std::span<const at::Tensor> gradients) {
   return total;
 }
 
-GradientMeasure measure_range(const at::Tensor& gradients, const IndexRange& range,
-                              std::span<const IndexRange> left_out) {
-  GradientMeasure total;
+// Numbers: the squared norm, and how many of `left_out` have something that is not finite.
+at::Tensor range_numbers(const at::Tensor& gradients, const IndexRange& range,
+                         std::span<const IndexRange> left_out) {
+  const at::Tensor numbers = at::zeros({2}, gradients.options().dtype(at::kDouble));
+  const at::Tensor squared = numbers[0], unfinite = numbers[1];
   std::int64_t begin = range.begin;
   const auto count_until = [&](std::int64_t end) {
-    if (begin < end) total.squared_norm += squared_norm(gradients.narrow(0, begin, end - begin));
+    if (begin >= end) return;
+    const at::Tensor part = gradients.narrow(0, begin, end - begin);
+    if (part.is_cpu())
+      squared.add_(squared_norm(part));
+    else
+      squared.add_(square_there(part));
   };
   for (const IndexRange& out : left_out) {
     const IndexRange here{std::max(out.begin, range.begin), std::min(out.end, range.end)};
     if (here.begin >= here.end) continue;
     count_until(here.begin);
-    total.finite = total.finite && finite(gradients.narrow(0, here.begin, here.size()));
+    const at::Tensor part = gradients.narrow(0, here.begin, here.size());
+    if (part.is_cpu())
+      unfinite.add_(finite(part) ? 0 : 1);
+    else
+      unfinite.add_(finite_there(part).logical_not());
     begin = here.end;
   }
   count_until(range.end);
-  total.finite = total.finite && std::isfinite(total.squared_norm);
-  return total;
+  return numbers;
+}
+
+GradientMeasure read_measure(const at::Tensor& numbers) {
+  const double* const read = numbers.const_data_ptr<double>();
+  return {read[0], read[1] == 0 && std::isfinite(read[0])};
+}
+
+GradientMeasure measure_range(const at::Tensor& gradients, const IndexRange& range,
+                              std::span<const IndexRange> left_out) {
+  return read_measure(range_numbers(gradients, range, left_out).cpu());
 }
 
 double global_norm(std::span<const double> squared_norms) {

@@ -37,6 +37,14 @@ GradientMeasure measure(std::span<const at::Tensor> gradients);
 GradientMeasure measure_range(const at::Tensor& gradients, const IndexRange& range,
                               std::span<const IndexRange> left_out);
 
+/// The numbers of `measure_range`, fp64 [2], where the gradients lie: nobody waits for the device
+/// that computes them. To be read by `read_measure` when it has.
+at::Tensor range_numbers(const at::Tensor& gradients, const IndexRange& range,
+                         std::span<const IndexRange> left_out);
+
+/// What such numbers say. REQUIRES: they are in host memory, and have arrived there.
+GradientMeasure read_measure(const at::Tensor& numbers);
+
 /// Global norm: root of the sum of the groups' squared norms, added in the order given.
 double global_norm(std::span<const double> squared_norms);
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <array>
@@ -12,6 +13,9 @@
 #include <cmath>
 #include <future>
 #include <limits>
+#include <memory>
+#include <string_view>
+#include <vector>
 
 #include "engine/execution/accelerator.hpp"
 #include "runtime/state/adamw.hpp"
@@ -157,6 +161,39 @@ TEST_CASE("a device measures its gradients itself", "[engine]") {
   there.select(0, 3).fill_(std::numeric_limits<double>::infinity());
   CHECK_FALSE(state::finite(there));
   CHECK(std::isinf(state::squared_norm(there)));
+}
+
+/// How often this thread has asked for a number of a tensor, for which it waits.
+thread_local int numbers_asked = 0;
+
+std::unique_ptr<at::ObserverContext> note_numbers(const at::RecordFunction& call) {
+  if (std::string_view(call.name()) == "aten::item") ++numbers_asked;
+  return nullptr;
+}
+
+TEST_CASE("who measures a range of gradients on a device waits for no number", "[engine]") {
+  const auto values = at::arange(1, 2001, at::kFloat);
+  const auto there = values.to(apart().place);
+  const std::vector<IndexRange> out{{100, 200}, {1900, 2000}};
+  const auto noting = at::addThreadLocalCallback(at::RecordFunctionCallback(note_numbers));
+  numbers_asked = 0;
+  const at::Tensor numbers = state::range_numbers(there, {50, 1950}, out);
+  const int asked = numbers_asked;
+  const double alone = state::squared_norm(there);
+  const int asked_alone = numbers_asked;
+  at::removeCallback(noting);
+  CHECK(asked == 0);
+  CHECK(asked_alone > 0);  // Else this test shows nothing.
+  CHECK(alone > 0);
+  CHECK(numbers.device() == apart().place);
+  const auto expected = state::measure_range(values, {50, 1950}, out);
+  const auto found = state::read_measure(numbers.cpu());
+  CHECK(std::abs(found.squared_norm / expected.squared_norm - 1) < 1e-14);
+  CHECK(found.finite);
+  there.select(0, 150).fill_(std::numeric_limits<double>::infinity());
+  const auto odd = state::measure_range(there, {50, 1950}, out);
+  CHECK(odd.squared_norm == found.squared_norm);
+  CHECK_FALSE(odd.finite);
 }
 
 }  // namespace

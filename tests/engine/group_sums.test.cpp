@@ -117,7 +117,7 @@ struct Holders {
       for (const auto d : order) {
         if (!role(d).acts(kind)) continue;
         for (const Parcel& parcel : act(d, kind)) mailbox(d).send(parcel);
-        if (kind == ActionKind::reduce) norms.push_back(sums_of(d).measure(GroupId{0}));
+        if (kind == ActionKind::reduce) norms.push_back(norm_of(sums_of(d).measure(GroupId{0})));
       }
   }
 
