@@ -19,7 +19,7 @@ std::int32_t narrow(std::size_t value) { return static_cast<std::int32_t>(value)
 
 }  // namespace
 
-TileLists::TileLists(const TokenMask& mask, bool bf16, at::Device device) {
+HostLists::HostLists(const TokenMask& mask, bool for_bf16) : bf16(for_bf16) {
   const auto lists = [&](std::int64_t blocks, auto list_of, bool by_query) {
     std::vector<std::int32_t> order(static_cast<std::size_t>(blocks)), begin{0}, entries;
     for (std::int64_t block = 0; block < blocks; ++block) {
@@ -37,10 +37,8 @@ TileLists::TileLists(const TokenMask& mask, bool bf16, at::Device device) {
     };
     std::stable_sort(order.begin(), order.end(),
                      [&](auto a, auto b) { return length(a) > length(b); });
-    const auto send = [&](const std::vector<std::int32_t>& values) {
-      return to_device(at::tensor(values, at::kInt), device);
-    };
-    return Lists{send(order), send(begin), send(entries)};
+    return TileListTensors{at::tensor(order, at::kInt), at::tensor(begin, at::kInt),
+                           at::tensor(entries, at::kInt)};
   };
   const auto by_block = [&](const MaskTiles& tiles) {
     return lists(
@@ -48,12 +46,12 @@ TileLists::TileLists(const TokenMask& mask, bool bf16, at::Device device) {
   };
   const auto back = bf16 ? kBackTile : kPlainTile;
   const MaskTiles both(mask, BlockShape{back, back});
-  back_by_query_ = by_block(both);
-  by_key_ = lists(
+  back_by_query = by_block(both);
+  by_key = lists(
       both.tile_count(), [&](std::int64_t tile) { return both.of_tile(tile); }, false);
-  by_query_ = bf16 ? by_block(MaskTiles(mask, BlockShape{kQueryBlock, kKeyTile})) : back_by_query_;
-  const auto ranges = at::empty({mask.size(), 2}, at::kInt),
-             words = at::empty({mask.size()}, at::kLong);
+  by_query = bf16 ? by_block(MaskTiles(mask, BlockShape{kQueryBlock, kKeyTile})) : back_by_query;
+  ranges = at::empty({mask.size(), 2}, at::kInt);
+  words = at::empty({mask.size()}, at::kLong);
   auto* range = ranges.mutable_data_ptr<std::int32_t>();
   auto* word = words.mutable_data_ptr<std::int64_t>();
   for (TokenCount token = 0; token < mask.size(); ++token) {
@@ -61,8 +59,17 @@ TileLists::TileLists(const TokenMask& mask, bool bf16, at::Device device) {
     *range++ = static_cast<std::int32_t>(mask.range(token).end);
     *word++ = static_cast<std::int64_t>(mask.word(token));
   }
-  ranges_ = to_device(ranges, device);
-  words_ = to_device(words, device);
+}
+
+TileLists::TileLists(const HostLists& made, at::Device device)
+    : ranges_(to_device(made.ranges, device)), words_(to_device(made.words, device)) {
+  const auto send = [&](const TileListTensors& lists) {
+    return TileListTensors{to_device(lists.order, device), to_device(lists.begin, device),
+                           to_device(lists.entries, device)};
+  };
+  back_by_query_ = send(made.back_by_query);
+  by_key_ = send(made.by_key);
+  by_query_ = made.bf16 ? send(made.by_query) : back_by_query_;
 }
 
 std::shared_ptr<const TileLists> TileLists::of(const std::shared_ptr<const MaskTiles>& tiles,
@@ -74,13 +81,18 @@ std::shared_ptr<const TileLists> TileLists::of(const std::shared_ptr<const MaskT
     std::shared_ptr<const TileLists> lists;
   };
   static thread_local Last last;
-  if (!last.lists || last.tiles.lock() != tiles || last.bf16 != bf16 || last.device != device)
-    last = {tiles, bf16, device, std::make_shared<const TileLists>(tiles->mask(), bf16, device)};
+  if (last.lists && last.tiles.lock() == tiles && last.bf16 == bf16 && last.device == device)
+    return last.lists;
+  const auto& made = tiles->gpu_lists();
+  last = {tiles, bf16, device,
+          made && made->bf16 == bf16
+              ? std::make_shared<const TileLists>(*made, device)
+              : std::make_shared<const TileLists>(tiles->mask(), bf16, device)};
   return last.lists;
 }
 
 void TileLists::describe(Attention& attention) const {
-  const auto list = [](const Lists& lists) {
+  const auto list = [](const TileListTensors& lists) {
     return TileList{
         lists.order.const_data_ptr<std::int32_t>(), lists.begin.const_data_ptr<std::int32_t>(),
         static_cast<const TileEntry*>(lists.entries.const_data_ptr()), lists.order.size(0)};

@@ -13,14 +13,33 @@
 
 namespace troupe::kernels::gpu {
 
-/// The lists of one mask for one kind of kernel, kept in a device's memory as long as this lives.
+/// Which blocks are computed in what order, and what each of them meets.
+struct TileListTensors {
+  at::Tensor order, begin, entries;
+};
+
+/// The lists of one mask for one kind of kernel in host memory: what takes time of a host and can
+/// be done before a device needs them. Immutable once made.
+struct HostLists {
+  /// bf16: for the kernels on tensor cores.
+  HostLists(const TokenMask& mask, bool bf16);
+
+  bool bf16;
+  at::Tensor ranges, words;
+  TileListTensors by_query, back_by_query, by_key;
+};
+
+/// The same, kept in a device's memory as long as this lives.
 class TileLists {
  public:
-  /// bf16: for the kernels on tensor cores. Copies run on the device's current stream.
-  TileLists(const TokenMask& mask, bool bf16, at::Device device);
+  /// Copies run on the device's current stream.
+  TileLists(const HostLists& made, at::Device device);
+  TileLists(const TokenMask& mask, bool bf16, at::Device device)
+      : TileLists(HostLists(mask, bf16), device) {}
 
   /// The lists last made on this thread where they are of the same tiles, kind and device, else new
-  /// ones: the layers of a microbatch share them.
+  /// ones, from those in host memory where the tiles have some of this kind: the layers of a
+  /// microbatch share them.
   static std::shared_ptr<const TileLists> of(const std::shared_ptr<const MaskTiles>& tiles,
                                              bool bf16, at::Device device);
 
@@ -29,10 +48,7 @@ class TileLists {
 
  private:
   at::Tensor ranges_, words_;
-  struct Lists {
-    at::Tensor order, begin, entries;
-  };
-  Lists by_query_, back_by_query_, by_key_;
+  TileListTensors by_query_, back_by_query_, by_key_;
 };
 
 }  // namespace troupe::kernels::gpu

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/gpu_tile_lists.hpp"
+
 namespace troupe::kernels {
 
 namespace {
@@ -98,7 +100,8 @@ class TileFinder {
 
 }  // namespace
 
-MaskTiles::MaskTiles(TokenMask mask, BlockShape shape) : mask_(std::move(mask)), shape_(shape) {
+MaskTiles::MaskTiles(TokenMask mask, BlockShape shape, GpuLists lists)
+    : mask_(std::move(mask)), shape_(shape) {
   assert(shape.block >= 1 && shape.tile >= 1);
   TileFinder finder(mask_, shape_);
   block_begin_.push_back(0);
@@ -115,6 +118,8 @@ MaskTiles::MaskTiles(TokenMask mask, BlockShape shape) : mask_(std::move(mask)),
   std::vector<std::size_t> next = tile_begin_;
   for (const MaskTile& entry : by_block_)
     by_tile_[next[static_cast<std::size_t>(entry.tile)]++] = entry;
+  if (lists != GpuLists::none)
+    gpu_lists_ = std::make_shared<const gpu::HostLists>(mask_, lists == GpuLists::bf16);
 }
 
 }  // namespace troupe::kernels

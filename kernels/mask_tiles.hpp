@@ -7,12 +7,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "runtime/vocabulary/token_mask.hpp"
 
 namespace troupe::kernels {
+
+namespace gpu {
+struct HostLists;
+}
+
+/// For which kernels of a GPU work lists are made with the tiles of a mask.
+enum class GpuLists : std::uint8_t {
+  none,
+  plain,  ///< fp32 and fp64.
+  bf16,   ///< On tensor cores.
+};
 
 /// What decides which pairs of a tile see each other.
 enum class TileTest : std::uint8_t {
@@ -35,11 +47,14 @@ struct MaskTile {
 class MaskTiles {
  public:
   /// REQUIRES: a shape of at least 1 each.
-  /// Cost: O(tokens + blocks * tiles within reach of a block), more where words decide.
-  MaskTiles(TokenMask mask, BlockShape shape);
+  /// Cost: O(tokens + blocks * tiles within reach of a block), more where words decide; with lists
+  /// for a GPU as much again for each shape of its kernels' tiles.
+  MaskTiles(TokenMask mask, BlockShape shape, GpuLists lists = GpuLists::none);
 
   const TokenMask& mask() const { return mask_; }  ///< That they were made from.
   BlockShape shape() const { return shape_; }      ///< The same.
+  /// Those that were asked for, in host memory (gpu_tile_lists.hpp); null: none were.
+  const std::shared_ptr<const gpu::HostLists>& gpu_lists() const { return gpu_lists_; }
   /// Blocks of queries, also those that see nothing.
   std::int64_t block_count() const { return static_cast<std::int64_t>(block_begin_.size()) - 1; }
   /// Tiles of keys, also those that nobody sees.
@@ -68,6 +83,7 @@ class MaskTiles {
   BlockShape shape_;
   std::vector<MaskTile> by_block_, by_tile_;
   std::vector<std::size_t> block_begin_, tile_begin_;  // One more than there are.
+  std::shared_ptr<const gpu::HostLists> gpu_lists_;
 };
 
 }  // namespace troupe::kernels

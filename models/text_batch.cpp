@@ -6,7 +6,8 @@
 
 namespace troupe::models {
 
-Result<PackedBatch> text_batch(std::span<const TokenSample> samples, AttentionRule rule) {
+Result<PackedBatch> text_batch(std::span<const TokenSample> samples, AttentionRule rule,
+                               kernels::GpuLists lists) {
   PackedBatch batch;
   for (const auto& sample : samples) {
     batch.segments.push_back(sample.tokens);
@@ -15,8 +16,8 @@ Result<PackedBatch> text_batch(std::span<const TokenSample> samples, AttentionRu
   if (rule == AttentionRule::causal) return batch;
   auto mask = TokenMask::from_samples(samples);
   if (!mask.ok()) return std::move(mask).error();
-  batch.mask =
-      std::make_shared<const kernels::MaskTiles>(std::move(mask).value(), kernels::kAttentionTiles);
+  batch.mask = std::make_shared<const kernels::MaskTiles>(std::move(mask).value(),
+                                                          kernels::kAttentionTiles, lists);
   return batch;
 }
 

@@ -7,6 +7,7 @@
 
 #include <span>
 
+#include "kernels/mask_tiles.hpp"
 #include "models/layer.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -15,10 +16,12 @@
 namespace troupe::models {
 
 /// Segments and positions of samples that are packed in this order, and under
-/// `AttentionRule::modality` their mask. Nothing else is filled. Cost: O(tokens).
+/// `AttentionRule::modality` their mask, with what its tiles have for a GPU. Nothing else is
+/// filled. Cost: O(tokens).
 ///
 /// Errors:
 /// - invalid_argument: by modality, as `TokenMask::from_samples`.
-Result<PackedBatch> text_batch(std::span<const TokenSample> samples, AttentionRule rule);
+Result<PackedBatch> text_batch(std::span<const TokenSample> samples, AttentionRule rule,
+                               kernels::GpuLists lists = kernels::GpuLists::none);
 
 }  // namespace troupe::models

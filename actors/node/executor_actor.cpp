@@ -82,8 +82,8 @@ Status build(Self self) {
   std::map<StageId, engine::StageProgram*> programs;
   for (std::size_t i = 0; i < plan.stages.size(); ++i) {
     if (plan.stages[i].devices.front() != device) continue;
-    auto stage =
-        engine::make_stage({plan, StageId{i}, setup.modules(), setup.layers, *state.store});
+    auto stage = engine::make_stage(
+        {plan, StageId{i}, setup.modules(), setup.layers, *state.store, &state.resources->masks});
     if (!stage.ok()) return std::move(stage).error();
     programs[StageId{i}] = stage.value().get();
     state.stages[StageId{i}] = std::move(stage).value();

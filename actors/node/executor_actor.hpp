@@ -12,6 +12,7 @@
 #include "actors/link/protocol.hpp"
 #include "engine/execution/device.hpp"
 #include "engine/execution/executor.hpp"
+#include "engine/execution/mask_store.hpp"
 #include "engine/execution/nccl_rows.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "engine/execution/sample_store.hpp"
@@ -32,6 +33,7 @@ struct NodeResources {
   engine::LossListeners losses;  ///< Before the transport, whose thread calls them.
   std::unique_ptr<transport::Transport> transport;
   engine::SampleStore samples;
+  engine::MaskStore masks;  ///< Of the iterations that its devices were sent.
   std::shared_ptr<const data::Dataset> dataset;
   NodeId node;
   observers::Audience audience;  ///< Who looks at what its devices compute.

@@ -162,6 +162,7 @@ void apply(Self self, const Configuration& configuration) {
   state.resources->wanted_epoch = configuration.epoch_number;
   // All steps of older layouts have ended, or will not; what they wait for must not be in the way.
   state.resources->transport->drop_older_than(configuration.epoch_number);
+  state.resources->masks.drop();
   disconnect_peers(state);
   if (!connect_peers(self)) return;  // This layout does not come up.
   state.copies.begin(*state.resources->transport, configuration, state.resources->node);
@@ -224,6 +225,9 @@ void run(Self self, IterationPlan plan) {
   auto& state = self->state;
   if (plan.epoch_number != state.configuration.epoch_number) return;  // Of an older layout.
   const auto shared = std::make_shared<const IterationPlan>(std::move(plan));
+  // Before its devices have it, which may turn to it at once.
+  state.resources->masks.expect(shared, state.configuration.plan, state.resources->node,
+                                engine::gpu_lists_of(state.resources->setup.job));
   for (const DeviceSlot& device : state.configuration.plan.devices)
     if (device.node == state.resources->node)
       self->send(state.executors.at(device.local_index), shared);

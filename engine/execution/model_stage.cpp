@@ -13,10 +13,10 @@ namespace troupe::engine {
 Result<std::unique_ptr<ModelStage>> ModelStage::create(const ParallelPlan& plan, StageId id,
                                                        const std::vector<ModuleConfig>& modules,
                                                        const models::LayerOptions& options,
-                                                       const StateStore& store) {
+                                                       const StateStore& store, MaskStore* masks) {
   auto layers = StageLayers::create({plan, id, modules, options, store});
   if (!layers.ok()) return std::move(layers).error();
-  return std::unique_ptr<ModelStage>(new ModelStage(plan, id, std::move(layers).value()));
+  return std::unique_ptr<ModelStage>(new ModelStage(plan, id, std::move(layers).value(), masks));
 }
 
 Status ModelStage::begin(const IterationPlan& plan, const data::DecodedSamples& samples) {

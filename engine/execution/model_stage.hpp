@@ -24,16 +24,20 @@
 
 namespace troupe::engine {
 
+class MaskStore;
+
 class ModelStage final : public StageProgram {
  public:
   /// Builds the layers of stage `id` of `plan` on what `store` holds. `plan` and `modules` (those
   /// the plan's model was built from) outlive the stage; the store need not, its memory is shared.
+  /// So does `masks`, from which it takes those of its parts; null: it makes them.
   ///
   /// Errors: as `StageLayers::create`.
   static Result<std::unique_ptr<ModelStage>> create(const ParallelPlan& plan, StageId id,
                                                     const std::vector<ModuleConfig>& modules,
                                                     const models::LayerOptions& options,
-                                                    const StateStore& store);
+                                                    const StateStore& store,
+                                                    MaskStore* masks = nullptr);
 
   bool show_to(Viewer* viewer) override {
     viewer_ = viewer;
@@ -73,8 +77,8 @@ class ModelStage final : public StageProgram {
     Bytes activations;
   };
 
-  ModelStage(const ParallelPlan& plan, StageId id, StageLayers layers)
-      : plan_(plan), id_(id), layers_(std::move(layers)) {}
+  ModelStage(const ParallelPlan& plan, StageId id, StageLayers layers, MaskStore* masks)
+      : plan_(plan), id_(id), layers_(std::move(layers)), masks_(masks) {}
 
   const std::vector<Run>& runs() const { return layers_.runs(); }
   const std::vector<std::int32_t>& samples_of(PartKey part) const { return layers_.units_of(part); }
@@ -102,6 +106,7 @@ class ModelStage final : public StageProgram {
   const ParallelPlan& plan_;
   StageId id_;
   StageLayers layers_;
+  MaskStore* masks_;
   const IterationPlan* iteration_ = nullptr;
   const data::DecodedSamples* samples_ = nullptr;
   Viewer* viewer_ = nullptr;  ///< None: nobody looks.

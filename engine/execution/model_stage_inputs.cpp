@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/execution/mask_store.hpp"
 #include "engine/execution/model_stage.hpp"
 #include "engine/execution/teacher_packing.hpp"
 
@@ -17,7 +18,9 @@ Result<models::PackedBatch> ModelStage::pack(std::size_t run_index, PartKey part
   const bool first = run.range.layers.begin == 0;
   if (plan_.model.at(module).kind == ModuleKind::teacher) return pack_teacher(run, part);
   if (module != plan_.model.llm()) return layers_.encoder_batch(run_index, part, *samples_);
-  auto packed = pack_text_shapes(plan_.model, iteration_->samples, part_samples);
+  auto packed = masks_ != nullptr
+                    ? masks_->take(*iteration_, plan_, id_, part)
+                    : pack_text_shapes(plan_.model, iteration_->samples, part_samples);
   if (!packed.ok()) return packed;
   models::PackedBatch& batch = packed.value();
   if (first || run.ends_module) {

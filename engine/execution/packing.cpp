@@ -176,10 +176,17 @@ std::int64_t segment_count(const ModelGraph& graph, ModuleId module,
 Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
                                              std::span<const SampleShape> samples,
                                              std::span<const std::int32_t> part) {
+  return pack_text_shapes(graph.at(graph.llm()).attention, samples, part, kernels::GpuLists::none);
+}
+
+Result<models::PackedBatch> pack_text_shapes(AttentionRule rule,
+                                             std::span<const SampleShape> samples,
+                                             std::span<const std::int32_t> part,
+                                             kernels::GpuLists lists) {
   std::vector<TokenSample> packed;
   for (const std::int32_t index : part)
     packed.push_back(token_sample(samples[static_cast<std::size_t>(index)]));
-  return models::text_batch(packed, graph.at(graph.llm()).attention);
+  return models::text_batch(packed, rule, lists);
 }
 
 Result<at::Tensor> pack_media(const ModelGraph& graph, ModuleId encoder, const SampleUnits& units,

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/mask_tiles.hpp"
 #include "models/layer.hpp"
 #include "runtime/data/samples/decoded_samples.hpp"
 #include "runtime/vocabulary/model_graph.hpp"
@@ -77,6 +78,11 @@ std::int64_t segment_count(const ModelGraph& graph, ModuleId module,
 Result<models::PackedBatch> pack_text_shapes(const ModelGraph& graph,
                                              std::span<const SampleShape> samples,
                                              std::span<const std::int32_t> part);
+/// The same without the graph, and with what the mask's tiles have for a GPU.
+Result<models::PackedBatch> pack_text_shapes(AttentionRule rule,
+                                             std::span<const SampleShape> samples,
+                                             std::span<const std::int32_t> part,
+                                             kernels::GpuLists lists);
 
 /// The media of a part as the first layer of `encoder` reads it, of a piece its items alone:
 /// [patches, columns] or [frames, mel], fp32.

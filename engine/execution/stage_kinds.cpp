@@ -90,8 +90,8 @@ std::vector<std::string> stage_kind_names() {
 }
 
 Result<std::unique_ptr<StageProgram>> built_in_stage(const StageRequest& request) {
-  auto stage =
-      ModelStage::create(request.plan, request.id, request.modules, request.options, request.store);
+  auto stage = ModelStage::create(request.plan, request.id, request.modules, request.options,
+                                  request.store, request.masks);
   if (!stage.ok()) return std::move(stage).error();
   return std::unique_ptr<StageProgram>(std::move(stage).value());
 }

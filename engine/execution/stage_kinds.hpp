@@ -23,6 +23,7 @@ struct LayerOptions;
 
 namespace troupe::engine {
 
+class MaskStore;
 class StateStore;
 
 /// A stage that is to be made. What it refers to outlives the stage, but for `store`.
@@ -32,6 +33,8 @@ struct StageRequest {
   const std::vector<ModuleConfig>& modules;  ///< Those that the plan's model was built from.
   const models::LayerOptions& options;
   const StateStore& store;  ///< Has the parameters; the stage shares its memory.
+  /// Has masks of the llm's parts before they are needed; null: a stage makes its own.
+  MaskStore* masks = nullptr;
 };
 
 /// A way to run stages.

@@ -111,3 +111,30 @@ TEST_CASE("layers share the lists of their microbatch, and no others", "[kernels
   CHECK(described(*of(other, true)).by_query.blocks == 1);
   CHECK(described(*of(one, true)).by_query.blocks == 3);
 }
+
+TEST_CASE("lists that were made with their tiles are not made again", "[kernels]") {
+  const auto samples = std::vector<TokenSample>{{300, {{20, 90}}}};
+  const auto tiles = [&](GpuLists lists) {
+    return std::make_shared<const MaskTiles>(TokenMask::from_samples(samples).value(),
+                                             kAttentionTiles, lists);
+  };
+  const auto made = tiles(GpuLists::bf16), plain = tiles(GpuLists::none);
+  CHECK(plain->gpu_lists() == nullptr);
+  REQUIRE(made->gpu_lists() != nullptr);
+  CHECK(made->gpu_lists()->bf16);
+  CHECK_FALSE(tiles(GpuLists::plain)->gpu_lists()->bf16);
+  // On a host nothing is copied: what is not made again lies where it was made.
+  const auto lie_as_made = [&](bool bf16) {
+    const auto found = gpu::TileLists::of(made, bf16, at::kCPU);
+    return described(*found).by_key.order ==
+           made->gpu_lists()->by_key.order.const_data_ptr<std::int32_t>();
+  };
+  CHECK(lie_as_made(true));
+  CHECK_FALSE(lie_as_made(false));  // Of another kind.
+  const auto own = gpu::TileLists::of(plain, true, at::kCPU);
+  const auto first = described(*own);
+  const auto second = described(*gpu::TileLists::of(made, true, at::kCPU));
+  const auto mask = made->mask();
+  CHECK(pairs_of(first.by_query, first.mask, mask.size(), gpu::kQueryBlock, gpu::kKeyTile, true) ==
+        pairs_of(second.by_query, second.mask, mask.size(), gpu::kQueryBlock, gpu::kKeyTile, true));
+}
