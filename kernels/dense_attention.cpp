@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "kernels/attention_heads.hpp"
+#include "kernels/device_copies.hpp"
 
 namespace troupe::kernels {
 
@@ -24,7 +25,7 @@ at::Tensor hidden_pairs(const TokenMask& mask, at::Device device) {
   auto* to = hidden.mutable_data_ptr<bool>();
   for (TokenCount query = 0; query < mask.size(); ++query)
     for (TokenCount key = 0; key < mask.size(); ++key) *to++ = !mask.sees(query, key);
-  return hidden.to(device);
+  return to_device(hidden, device);
 }
 
 // [R, K G, D] as [K, G, R, D], in the type to compute in.
