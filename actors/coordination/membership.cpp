@@ -72,6 +72,7 @@ void Membership::gone(NodeId node) {
   newcomers_.erase(node);
   leaving_.erase(node);
   told_.erase(node);
+  cut_off_.erase(node);
   first_signs_.erase(node);
 }
 
@@ -187,6 +188,12 @@ std::vector<Suspect> Membership::suspects(const StatePlacement& held,
            std::tuple(b.others.size(), times_named(b.node), cost_of(a.node), b.node);
   });
   return suspects;
+}
+
+bool Membership::miss_head(NodeId node, std::string how) {
+  if (!told_.contains(node)) return false;
+  cut_off_.emplace(node, std::move(how));
+  return true;
 }
 
 void Membership::suspect(NodeId node, Time since) {

@@ -174,6 +174,14 @@ class Membership {
   /// then the higher number. `held`: where state lies; `tolerance`: as for `loss_costs`.
   std::vector<Suspect> suspects(const StatePlacement& held, std::int32_t tolerance) const;
 
+  /// A node and the head have no way for tensors between them, `how`. Returns whether that counts:
+  /// it was told of the newest layout and is still here.
+  bool miss_head(NodeId node, std::string how);
+  /// Nodes that have none, of those there are, and how; also in the generations after.
+  const std::map<NodeId, std::string>& cut_off() const { return cut_off_; }
+  /// Whether that is all of them: then it is the head that is cut off.
+  bool is_head_cut_off() const { return cut_off_.size() == told_.size(); }
+
   /// A first sign that a node may be lost. Counts for this generation, where none is earlier.
   void suspect(NodeId node, Time since);
   /// The first one; none: nothing speaks against it.
@@ -205,6 +213,7 @@ class Membership {
   EpochNumber generation_ = 0;
   std::set<NodeId> told_;  ///< Of the newest layout, and not gone since.
   std::map<NodeId, std::set<NodeId>> missed_;
+  std::map<NodeId, std::string> cut_off_;  ///< Of `told_`.
   std::map<NodeId, Time> first_signs_;
   StatePlacement placed_;
   std::optional<Time> short_since_;

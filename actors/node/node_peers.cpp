@@ -12,16 +12,18 @@ namespace troupe::actors {
 namespace {
 
 /// Of a node both ends are missed: where a way was never there, either may be at fault, and the one
-/// that was asked first is no more suspect than the other. Nothing else can be done without.
+/// that was asked first is no more suspect than the other. Of the head it is this node alone that
+/// can be done without.
 void tell_unreached(NodeSelf self, NodeId peer, const Error& error) {
   const auto& state = self->state;
   const NodeId own = state.resources->node;
   const EpochNumber epoch_number = state.configuration.epoch_number;
   const bool is_head = peer.value >= state.resources->setup.job.cluster.nodes;
-  if (is_head || error.code != Errc::transport_failed)
+  if (error.code != Errc::transport_failed)
     return self->send(state.supervisor, failed_atom::value, own, epoch_number, error);
   self->send(state.supervisor, lost_atom::value, own, peer, epoch_number, error.message);
-  self->send(state.supervisor, lost_atom::value, peer, own, epoch_number, error.message);
+  if (!is_head)
+    self->send(state.supervisor, lost_atom::value, peer, own, epoch_number, error.message);
 }
 
 }  // namespace

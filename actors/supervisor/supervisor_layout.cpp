@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "engine/state/state_memory.hpp"
@@ -74,8 +77,10 @@ Result<LayoutChange> plan_fitting_change(const SupervisorState& state, const Par
 
 namespace {
 
-/// Nodes missed each other, and another loss came first, or the job waited for nodes.
+/// Nodes missed each other or the head, and another loss came first, or the job waited for nodes.
 void settle_old_ways(Self self) {
+  const auto& cut_off = self->state.job.members.cut_off();
+  if (!cut_off.empty()) head_missed(self, cut_off.begin()->first, cut_off.begin()->second);
   const auto& missed = self->state.job.members.missed();
   if (missed.empty()) return;
   const auto& [peer, reporters] = *missed.begin();
@@ -145,11 +150,11 @@ void begin_job(Self self) {
   auto& state = self->state;
   transport::Transport& transport = *state.resources->transport;
   std::vector<NodeReady> nodes;
-  Status connected = Done{};
+  std::map<NodeId, std::string> unreached;
   for (const NodeId node : state.job.members.present()) {
     nodes.push_back(state.links[node.index()].ready);
-    auto reached = connect_to(transport, nodes.back());
-    if (!reached.ok() && connected.ok()) connected = std::move(reached);
+    if (auto reached = connect_to(transport, nodes.back()); !reached.ok())
+      unreached[node] = reached.error().message;
   }
   for (const std::string& remark : remarks_on_paths(transport, nodes))
     state.resources->logger.info(remark);
@@ -169,7 +174,8 @@ void begin_job(Self self) {
     bring_up(self, *plan, std::move(change).value());
   }
   // Who has just been lost is not reached: that is known in a moment, and is a loss like any other.
-  if (!connected.ok()) expect_reason(self, connected.error());
+  for (const auto& [node, why] : unreached)
+    head_missed(self, node, "the head does not reach it for tensors: " + why);
 }
 
 bool change_is_due(const SupervisorState& state) {

@@ -165,8 +165,10 @@ void do_without_holder(Self self, NodeId lost, const std::string& what) {
 void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_number,
                  const std::string& how) {
   auto& state = self->state;
-  if (epoch_number != state.job.members.generation() || !state.job.members.miss(reporter, peer))
-    return;
+  if (epoch_number != state.job.members.generation()) return;
+  if (peer.index() == state.job.members.size())
+    return head_missed(self, reporter, "it does not reach the head for tensors: " + how);
+  if (!state.job.members.miss(reporter, peer)) return;
   // Either may be the lost one.
   for (const NodeId node : {reporter, peer}) state.job.members.suspect(node, now(self));
   expect_reason(self, {Errc::transport_failed,
@@ -186,8 +188,10 @@ std::string with_hosts(const SupervisorState& state, const std::string& text) {
   std::size_t id = 0;
   const char* const number = text.data() + begin + kPeer.size();
   const auto [end, fault] = std::from_chars(number, text.data() + text.size(), id);
-  if (fault != std::errc{} || id >= state.job.members.size()) return text;
-  return text.substr(0, begin) + describe(state.job.members, NodeId{id}) + end;
+  const std::size_t head = state.job.members.size();
+  if (fault != std::errc{} || id > head) return text;
+  return text.substr(0, begin) +
+         (id == head ? "the head" : describe(state.job.members, NodeId{id})) + end;
 }
 
 /// What was said of a way between two nodes: in brackets behind both (`peer_missed`). Empty: these
@@ -220,7 +224,38 @@ Error broken_way(const SupervisorState& state, const Error& error, const std::st
   return told;
 }
 
+/// Does without nodes that have no way to the head, where others have one. Returns whether the job
+/// goes on without one of them. `hindrance`: why not without another.
+bool lose_cut_off(Self self, std::string& hindrance) {
+  auto& state = self->state;
+  if (state.job.members.is_head_cut_off()) return false;
+  const auto cut_off = state.job.members.cut_off();  // Who is lost is taken out of it.
+  bool goes_on = false;
+  for (const auto& [node, how] : cut_off) {
+    const auto lost = recover(self, node, describe(state.job.members, node) + " was lost: " + how);
+    if (lost.ok()) {
+      state.job.members.fell_silent(node);  // Its process answers, and was told to end.
+      goes_on = true;
+    } else if (lost.error().code != Errc::unavailable) {
+      hindrance = lost.error().message;
+    }
+  }
+  return goes_on;
+}
+
 }  // namespace
+
+void head_missed(Self self, NodeId node, const std::string& how) {
+  auto& state = self->state;
+  if (!state.job.members.miss_head(node, with_hosts(state, how))) return;
+  state.job.members.suspect(node, now(self));
+  expect_reason(
+      self, {Errc::transport_failed,
+             "there is no way for tensors between the head and " +
+                 describe(state.job.members, node) + ": " + state.job.members.cut_off().at(node),
+             {},
+             {}});
+}
 
 void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error) {
   auto& state = self->state;
@@ -231,6 +266,7 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
   if (state.job.is_over() || state.job.is_stopping()) return;
   if (state.job.members.is_miss_explained()) return;  // They are lost, and known to be.
   std::string hindrance;
+  if (lose_cut_off(self, hindrance)) return;
   const auto tolerance = state.resources->setup.job.cluster.fault_tolerance;
   // Of two that miss each other, either may be at fault: the one goes that is easier done without.
   for (const auto& [peer, others] : state.job.members.suspects(state.job.held(), tolerance)) {

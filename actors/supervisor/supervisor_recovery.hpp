@@ -58,8 +58,13 @@ void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what
 void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber epoch_number,
                  const std::string& how);
 
-/// That moment has passed and the layout is still the same: does without the node that most peers
-/// miss and that the job can do without, or ends with `error`.
+/// A node and the head have no way for tensors, `how`, though it answers. It is done without in a
+/// moment, unless it is lost by then, or no node has such a way.
+void head_missed(SupervisorSelf self, NodeId node, const std::string& how);
+
+/// That moment has passed and the layout is still the same: does without nodes that are cut off
+/// from the head; else without the node that most peers miss and that the job can do without; or
+/// ends with `error`.
 void settle_missed_peers(SupervisorSelf self, EpochNumber epoch_number, const Error& error);
 
 }  // namespace troupe::actors

@@ -156,6 +156,25 @@ TEST_CASE("a way that broke is broken in the next generation too, where both end
   CHECK(members.missed().empty());
 }
 
+TEST_CASE("nodes without a way to the head are cut off, unless none has one", "[coordination]") {
+  Membership members = members_of(3);
+  CHECK_FALSE(members.miss_head(NodeId{1}, "refused"));  // It was told of no layout yet.
+  members.begin_generation();
+  CHECK(members.miss_head(NodeId{1}, "refused"));
+  CHECK(members.miss_head(NodeId{1}, "refused again"));
+  CHECK(members.miss_head(NodeId{0}, "no route"));
+  CHECK_FALSE(members.is_head_cut_off());
+  CHECK(members.miss_head(NodeId{2}, "refused"));
+  CHECK(members.is_head_cut_off());
+  members.gone(NodeId{0});
+  members.gone(NodeId{2});
+  members.join(NodeId{2}, "host", 9, {});  // Another process, to which its ways are new.
+  members.ready(NodeId{2}, true);
+  members.begin_generation();
+  CHECK((members.cut_off() == std::map<NodeId, std::string>{{NodeId{1}, "refused"}}));
+  CHECK_FALSE(members.is_head_cut_off());
+}
+
 TEST_CASE(
     "a loss costs the shards that nobody else holds, then those with fewer holders than promised",
     "[coordination]") {

@@ -91,6 +91,21 @@ class Connecting {
     return seen_.ways;
   }
 
+  /// The same of a layout with the first peer and the head, of which it does not reach the head.
+  std::vector<std::pair<NodeId, NodeId>> missed_head(EpochNumber epoch) {
+    Configuration next = layout(epoch, 1);
+    next.nodes.push_back(introduce(head_place(), *peers_[1], {60, 7}));
+    unreached_ = head_place().value;
+    caf::send_as(head_, node_, apply_atom::value, std::move(next));
+    wait_until([this] { return seen_.misses == 1; });
+    unreached_ = -1;
+    connect_ms(epoch + 1, 2);  // Behind all that it said of the layout before.
+    return seen_.ways;
+  }
+
+  /// The head is one more peer behind all places.
+  NodeId head_place() const { return NodeId{resources_.setup.job.cluster.nodes}; }
+
   /// Takes up a layout for which the first peer is to give it state. `is_late`: in its first step.
   void copy(EpochNumber epoch, bool is_late) {
     Configuration copying = layout(epoch, 1);
@@ -175,6 +190,13 @@ TEST_CASE("a node that does not reach a peer says that each end misses the other
          std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, NodeId{1}}, {NodeId{1}, NodeId{2}}}));
   constexpr double kEachMs = std::chrono::duration<double, std::milli>(kEach).count();
   CHECK(connecting.connect_ms(4, 2) >= kEachMs);
+}
+
+// Window: a node and the head have no way for tensors between them
+TEST_CASE("a node that does not reach the head says so of itself", "[actors][recovery]") {
+  Connecting connecting;
+  const NodeId head = connecting.head_place();
+  CHECK((connecting.missed_head(3) == std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, head}}));
 }
 
 TEST_CASE("a node tells of whom it hears nothing until all state of a layout has come",
