@@ -1,6 +1,7 @@
 #include "actors/supervisor/gathered.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/vocabulary/joined.hpp"
 #include "scheduler/state/state_moves.hpp"
@@ -27,6 +28,13 @@ void find_layout(const std::map<NodeId, NodeHolding>& holdings, Gathered& gather
   for (const auto& [node, holding] : holdings)
     if (holding.epoch_number == gathered.epoch_number && holding.arriving.empty())
       gathered.arriving.clear();
+}
+
+void set_aside(Gathered& gathered, NodeId node, std::string why) {
+  gathered.members.erase(node);
+  gathered.must_settle.erase(node);
+  gathered.must_finish.erase(node);
+  gathered.strays[node] = std::move(why);
 }
 
 }  // namespace
@@ -76,13 +84,14 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
 }
 
 void set_aside(Gathered& gathered, const std::set<NodeId>& late) {
-  for (const NodeId node : late) {
-    gathered.members.erase(node);
-    gathered.must_settle.erase(node);
-    gathered.must_finish.erase(node);
-    gathered.strays[node] =
-        "it did not finish step " + std::to_string(gathered.progress.step) + " in time";
-  }
+  for (const NodeId node : late)
+    set_aside(gathered, node,
+              "it did not finish step " + std::to_string(gathered.progress.step) + " in time");
+}
+
+void set_unreached(Gathered& gathered, const std::map<NodeId, Error>& unreached) {
+  for (const auto& [node, why] : unreached)
+    set_aside(gathered, node, "the head does not reach it for tensors: " + why.message);
 }
 
 StatePlacement state_before(const Gathered& gathered, const std::vector<ParameterInfo>& parameters,

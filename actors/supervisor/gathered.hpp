@@ -37,6 +37,9 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings);
 /// Nodes that did not finish the last step in their time are no members, and strays from here on.
 void set_aside(Gathered& gathered, const std::set<NodeId>& late);
 
+/// The same of nodes to which no way for tensors leads, and why. What they heard of steps counts.
+void set_unreached(Gathered& gathered, const std::map<NodeId, Error>& unreached);
+
 /// Where state lay while all nodes of the layout were there; what was on its way counts for
 /// nothing.
 StatePlacement state_before(const Gathered& gathered, const std::vector<ParameterInfo>& parameters,

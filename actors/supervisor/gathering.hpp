@@ -41,6 +41,8 @@ struct Gathering {
   std::map<NodeId, NodeHolding> holdings;
   std::vector<Latecomer> later;
   bool is_decided = false;                ///< No more nodes are waited for.
+  bool is_connected = false;              ///< Ways for tensors to them were tried.
+  std::map<NodeId, Error> unreached;      ///< To whom none leads, and why.
   std::map<DeviceId, NodeId> unfinished;  ///< Devices in the last step of the head before.
   JobProgress finished;                   ///< After that step.
 };

@@ -90,23 +90,36 @@ void write_missed_steps(Self self, const Gathered& gathered) {
     self->send(state.actors.recorder, std::make_shared<const StepRecord>(std::move(record)));
 }
 
-Status connect_members(SupervisorState& state, const Gathering& gathering) {
+/// Takes note of whom the head does not reach: one that died just now, or is cut off.
+void connect_members(SupervisorState& state, Gathering& gathering) {
+  gathering.is_connected = true;
   for (const auto& [id, holding] : gathering.holdings) {
     state.job.members.ready(id, false);
     NodeReady& ready = state.links[id.index()].ready;
     ready = holding.ready;
-    if (auto connected = connect_to(*state.resources->transport, ready); !connected.ok()) {
-      Error why = std::move(connected).error();
-      why.where = describe(state.job.members, id);
-      why.message += "; nodes of this run go on waiting for a head, with their state";
-      return why;
-    }
     ready.data = {};
     ready.plugins = {};
     ready.stage_kinds = {};
-    take_speed(state, ready);
+    if (auto connected = connect_to(*state.resources->transport, ready); connected.ok())
+      take_speed(state, ready);
+    else
+      gathering.unreached.emplace(id, std::move(connected).error());
   }
-  return Done{};
+}
+
+/// Then it is the head that is cut off, and another one may reach them.
+bool reaches_nobody(const Gathering& gathering) {
+  return gathering.unreached.size() == gathering.holdings.size();
+}
+
+Error cut_off_head(const SupervisorState& state, const Gathering& gathering) {
+  const auto& [first, reason] = *gathering.unreached.begin();
+  Error why = reason;
+  why.where = describe(state.job.members, first);
+  why.message =
+      "the head reaches none of the nodes that wait for it for tensors: " + reason.message +
+      "; nodes of this run go on waiting for a head, with their state";
+  return why;
 }
 
 /// Devices of the members, those without a place in the layout too.
@@ -127,6 +140,9 @@ Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
   regrouping.lost = missing_nodes(gathered);
   regrouping.why_lost =
       "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
+  for (const auto& [id, error] : state.gathering->unreached)
+    regrouping.why_lost +=
+        "; " + describe(state.job.members, id) + " was lost: " + gathered.strays.at(id);
   regrouping.noticed = state.gathering->begun;
   regrouping.left = placed;
   if (!regrouping.lost.empty()) need_templates(state);
@@ -181,6 +197,14 @@ void save_held(Self self, const Gathered& gathered, const StatePlacement& before
   answer_later_ones(self, std::move(gathering.later));
 }
 
+/// Why nodes keep their state, of which no layout comes up, with those that are missing.
+Error hindered(const Gathered& gathered, const Error& error) {
+  Error why = error;
+  if (const std::string missing = missing_text(gathered); !missing.empty())
+    why.message += "; missing: " + missing;
+  return why;
+}
+
 /// The job goes on from the last step that its nodes finished.
 void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
   auto& state = self->state;
@@ -188,8 +212,11 @@ void take_over(Self self, const Gathered& gathered, const StatePlacement& placed
   // Where something is in the way, nodes keep their state, and the folder is as it was.
   auto regrouping = plan_takeover(self, gathered, placed);
   if (!regrouping.ok() && wish.ends) return save_held(self, gathered, placed, placed);
-  if (!regrouping.ok()) return fail(self, regrouping.error());
+  if (!regrouping.ok()) return fail(self, hindered(gathered, regrouping.error()));
   if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
+  // Not before: where this head cannot go on without them another one may reach them.
+  for (const auto& [id, error] : state.gathering->unreached)
+    dismiss(self, id, gathered.strays.at(id));
   Gathering gathering = lead(self, gathered, placed, regrouping.value().lost);
   state.regrouping = std::move(regrouping).value();
   regroup(self);
@@ -253,6 +280,7 @@ void decide(Self self, const std::set<NodeId>& late) {
   if (state.gathering->holdings.empty()) return do_without(self, {});
   Gathered gathered = weigh(state.gathering->holdings);
   set_aside(gathered, late);
+  set_unreached(gathered, state.gathering->unreached);
   const engine::JobSetup& setup = state.resources->setup;
   const auto before = state_before(gathered, setup.parameters, setup.job.train.dtype);
   const auto placed = held_by_members(gathered, before);
@@ -268,12 +296,18 @@ void decide(Self self, const std::set<NodeId>& late) {
   if (step < saved)
     return do_without(self, "step " + std::to_string(saved) +
                                 " is saved, and they have only come to " + std::to_string(step));
-  for (const auto& [id, why] : gathered.strays) dismiss(self, id, why);
+  Gathering& gathering = *state.gathering;
+  for (const auto& [id, why] : gathered.strays)
+    if (!gathering.unreached.contains(id)) dismiss(self, id, why);
   if (!gathered.must_finish.empty() || !gathered.must_settle.empty())
     return give_word(self, gathered);
-  if (auto connected = connect_members(state, *state.gathering); !connected.ok())
-    return fail(self, connected.error());
-  if (!whole.ok()) return save_held(self, gathered, before, placed);
+  const bool is_known = gathering.is_connected;
+  if (!is_known) connect_members(state, gathering);
+  const bool reaches_all = gathering.unreached.empty();
+  // To save takes no way for tensors.
+  if (!whole.ok() || (wish.ends && !reaches_all)) return save_held(self, gathered, before, placed);
+  if (!reaches_all && reaches_nobody(gathering)) return fail(self, cut_off_head(state, gathering));
+  if (!reaches_all && !is_known) return decide(self, late);  // Without them.
   take_over(self, gathered, placed);
 }
 
@@ -315,6 +349,7 @@ void gathered_lost(Self self, NodeId node) {
   state.job.members.clear(node);
   state.links[node.index()] = {};
   state.gathering->holdings.erase(node);
+  state.gathering->unreached.erase(node);
   std::erase_if(state.gathering->unfinished,
                 [node](const auto& device) { return device.second == node; });
 }

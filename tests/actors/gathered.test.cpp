@@ -86,6 +86,20 @@ TEST_CASE("who is late with the last step is missing, with its reason", "[actors
   CHECK(missing_text(gathered) == "node 1 (it did not finish step 7 in time) and node 2");
 }
 
+// Window: the next head does not reach a node
+TEST_CASE("who is not reached is missing, with its reason, and its word on a step counts",
+          "[actors][takeover]") {
+  auto gathered = weigh(all({at_step(0, 6), at_step(1, 7), at_step(2, 6)}));
+  const Error why{Errc::transport_failed, "refused", {}, {}};
+  set_unreached(gathered, {{NodeId{1}, why}, {NodeId{2}, why}});
+  CHECK((gathered.members == std::set<NodeId>{NodeId{0}}));
+  CHECK((gathered.must_finish == std::set<NodeId>{NodeId{0}}));
+  CHECK(gathered.progress.step == 7);
+  CHECK(missing_text(gathered) ==
+        "node 1 (the head does not reach it for tensors: refused) and "
+        "node 2 (the head does not reach it for tensors: refused)");
+}
+
 TEST_CASE("who is further behind is of no use", "[actors][takeover]") {
   const auto gathered = weigh(all({at_step(0, 7), at_step(1, 5), at_step(2, 7)}));
   CHECK((gathered.members == std::set<NodeId>{NodeId{0}, NodeId{2}}));

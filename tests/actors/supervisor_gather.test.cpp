@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +10,6 @@
 #include "scheduler/state/state_moves.hpp"
 #include "tests/actors/taking_over.hpp"
 #include "tests/actors/template_set.hpp"
-#include "tests/transport/forwarding_transport.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -109,34 +107,6 @@ TEST_CASE("steps that the head before did not write are written from what nodes 
   CHECK(steps[0]->metrics.step == 3);
   CHECK(steps[0]->metrics.loss == 3);
   CHECK((steps[1]->ids == std::vector<std::string>{"s4"}));
-}
-
-/// Of a head to which no way leads from node 2.
-class CutOff final : public transport::testing::ForwardingTransport {
- public:
-  using ForwardingTransport::ForwardingTransport;
-
-  Status connect(transport::Peer peer, std::span<const std::byte> address) override {
-    if (peer == 2) return Error{Errc::transport_failed, "no way leads there", {}, {}};
-    return ForwardingTransport::connect(peer, address);
-  }
-};
-
-TEST_CASE("a head that does not reach a node names it, and leaves all of them their state",
-          "[actors][takeover][errors]") {
-  TakingOver taking;
-  Head& head = taking.head;
-  head.resources.transport = std::make_unique<CutOff>(std::move(head.resources.transport));
-  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 4));
-  taking.pass(1s);
-  REQUIRE(head.ended);
-  CHECK(says(head.ended->message, "node 2 (host, pid 102)"));
-  CHECK(says(head.ended->message, "no way leads there; nodes of this run go on waiting"));
-  CHECK(taking.opened.empty());
-  for (const NodeSeen& node : head.seen) {
-    CHECK(node.stops.empty());
-    CHECK(node.restarts.empty());
-  }
 }
 
 // Window: the head is lost, and a node with it
