@@ -183,10 +183,13 @@ void Executor::launch(const Action* action, Work work) {
           outcome->is_device_lost = is_device_lost(error);
           if (outcome->is_device_lost) return describe(action, what, kDeviceFix);
           if (!is_about_memory(what)) return describe(action, "LibTorch: " + what);
+          // As a GPU's allocator says it, which keeps to the promise.
+          const bool is_kept = what.find("out of memory") != std::string::npos;
           return describe(action, "LibTorch: " + first_line(what) + promise_words(options_.memory),
-                          kMemoryFix);
+                          memory_fix(options_.memory, is_kept));
         } catch (const std::bad_alloc&) {
-          return describe(action, "out of memory" + promise_words(options_.memory), kMemoryFix);
+          return describe(action, "out of memory" + promise_words(options_.memory),
+                          memory_fix(options_.memory, /*is_kept=*/false));
         } catch (const std::exception& exception) {
           outcome->thrown = exception.what();
           return describe(action, exception.what());

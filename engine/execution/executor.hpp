@@ -32,10 +32,6 @@
 
 namespace troupe::engine {
 
-/// What helps where memory runs out.
-inline constexpr const char* kMemoryFix =
-    "give the machine more memory, or the job smaller microbatches or more nodes";
-
 /// How far `advance` came.
 enum class Progress : std::uint8_t {
   waiting,     ///< For another device, or for work of this one: `wake` follows.

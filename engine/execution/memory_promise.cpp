@@ -59,6 +59,16 @@ std::string promise_words(const MemoryPromise& promise) {
          text_of(promise.state) + " are parameters, gradients and optimizer)";
 }
 
+std::string memory_fix(const MemoryPromise& promise, bool is_kept) {
+  std::string fix = kMemoryFix;
+  if (!promise.is_given()) return fix;
+  return fix + (is_kept
+                    ? "; or raise cluster.device_memory_gib, beyond which a device gets nothing, "
+                      "where it has more"
+                    : "; or lower cluster.device_memory_gib to what there is for each device, so "
+                      "that the job is planned for that");
+}
+
 double memory_share(Bytes promised, Bytes memory, int devices, int gpus) {
   const int on_one = (devices + gpus - 1) / gpus;
   return std::min(

@@ -34,6 +34,14 @@ Status check_promise(const MemoryPromise& promise, Bytes activations, const std:
 /// where nobody said what a device may use. Pure.
 std::string promise_words(const MemoryPromise& promise);
 
+/// What helps where memory runs out.
+inline constexpr const char* kMemoryFix =
+    "give the machine more memory, or the job smaller microbatches or more nodes";
+
+/// The same beside a promise, whose key is another fix. `is_kept`: of an allocator that gives no
+/// more than the promise (`limit_gpu_memory`); else the machine has less than it. Pure.
+std::string memory_fix(const MemoryPromise& promise, bool is_kept);
+
 /// Which share of each of `gpus` GPUs of `memory` each a process may use whose `devices` are dealt
 /// to them in turn and may use `promised` each; at most 1. Pure.
 double memory_share(Bytes promised, Bytes memory, int devices, int gpus);

@@ -53,7 +53,9 @@ Error too_large(const job::Job& job, const ParallelPlan& plan, const Pool& pool,
           std::string("use more nodes or a smaller model, or freeze modules") +
               (plan.standbys.empty() ? "" : ", or lower cluster.fault_tolerance") +
               (fits_alone ? ", or save no checkpoints" : "") +
-              "; cluster.device_memory_gib says what a device has"};
+              (job.cluster.device_memory_gib > 0
+                   ? "; or raise cluster.device_memory_gib where a device has more"
+                   : "; cluster.device_memory_gib says what a device has")};
 }
 
 }  // namespace

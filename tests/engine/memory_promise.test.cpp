@@ -6,6 +6,7 @@
 
 #include "engine/execution/allocator_settings.hpp"
 #include "engine/execution/memory_promise.hpp"
+#include "tests/engine/hooked_stage.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -90,6 +91,35 @@ TEST_CASE("where memory runs out the plan's numbers are told", "[engine][errors]
   CHECK(promise_words({Bytes{1'000'000'000}, Bytes{600'000'000}}) ==
         " (by its plan a device has 1.0 GB, of which 600 MB are parameters, gradients and "
         "optimizer)");
+}
+
+TEST_CASE("where memory runs out beside a promise the fix names the key that gave it",
+          "[engine][errors]") {
+  const MemoryPromise promise{Bytes{1'000'000'000'000}, Bytes{600'000'000}};
+  CHECK(memory_fix({}, true) == kMemoryFix);
+  CHECK(memory_fix({}, false) == kMemoryFix);
+  const auto run = [&](const std::function<void()>& thrower) {
+    const job::Job job = tiny_job();
+    std::vector<std::unique_ptr<HookedStage>> throwing;
+    Cluster cluster(
+        job, {}, [&](ExecutorOptions& options) { options.memory = promise; }, {}, {},
+        [&](StageId stage, ModelStage& inner) -> StageProgram* {
+          if (stage != StageId{1}) return &inner;
+          throwing.push_back(std::make_unique<HookedStage>(inner, thrower));
+          return throwing.back().get();
+        });
+    cluster.begin(0);
+    const Status ended = cluster.advance_to(Progress::committing);
+    REQUIRE_FALSE(ended.ok());
+    INFO(ended.error().message);
+    CHECK_THAT(ended.error().message, ContainsSubstring("(by its plan a device has 1000.0 GB"));
+    return ended.error().fix;
+  };
+  CHECK(run([] { TORCH_CHECK(false, "CUDA out of memory. Tried to allocate 2 GiB"); }) ==
+        memory_fix(promise, true));
+  CHECK(run([] { throw std::bad_alloc(); }) == memory_fix(promise, false));
+  CHECK_THAT(memory_fix(promise, true), ContainsSubstring("raise cluster.device_memory_gib"));
+  CHECK_THAT(memory_fix(promise, false), ContainsSubstring("lower cluster.device_memory_gib"));
 }
 
 }  // namespace

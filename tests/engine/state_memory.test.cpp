@@ -64,6 +64,8 @@ TEST_CASE("nodes of this machine share its memory, others do not", "[engine]") {
   CHECK_THAT(shared.check(1000).error().message, ContainsSubstring("the nodes of this machine"));
   CHECK_THAT(stated.check(1000).error().message, ContainsSubstring("device 0 of node"));
   CHECK(stated.check(1000).error().where == "cluster.device_memory_gib");
+  CHECK_THAT(stated.check(1000).error().fix,
+             Catch::Matchers::ContainsSubstring("or raise cluster.device_memory_gib"));
 }
 
 TEST_CASE("what is kept on standby takes room of its device, its gradients included", "[engine]") {
