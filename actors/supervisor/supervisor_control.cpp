@@ -146,7 +146,9 @@ caf::result<std::string> control(Self self, const ControlRequest& request) {
     case ControlRequest::Kind::drain: {
       const auto drained = drain(self, request.node, "troupe ctl asks for it", false);
       if (!drained.ok()) return refusal(drained.error().message, drained.error().fix);
-      return "node " + std::to_string(request.node.value) + " leaves before the next step";
+      const std::string few = too_few_behind_leavers(state);
+      return "node " + std::to_string(request.node.value) + " leaves before the next step" +
+             (few.empty() ? "" : "; " + few);
     }
     case ControlRequest::Kind::layout: {
       auto asked = ask_for_layout(self, request);

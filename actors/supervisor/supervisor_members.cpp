@@ -224,6 +224,16 @@ std::optional<Error> no_time_to_leave(const SupervisorState& state) {
 
 }  // namespace
 
+std::string too_few_behind_leavers(const SupervisorState& state) {
+  const job::Job& job = state.resources->setup.job;
+  const std::size_t left = state.job.members.staying().size();
+  if (!std::cmp_less(left, job.cluster.min_nodes)) return "";
+  return "then " + std::to_string(left) + " of at least " + std::to_string(job.cluster.min_nodes) +
+         " nodes (cluster.min_nodes) are left: the job waits " +
+         seconds_text(job.recovery.wait_for_nodes_s) +
+         " for others (recovery.wait_for_nodes_s), then saves and ends";
+}
+
 Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
   auto& state = self->state;
   if (auto refused = no_time_to_leave(state)) return *std::move(refused);
@@ -244,8 +254,12 @@ Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
   if (auto possible = plan_regrouping(state, stay, trial); !possible.ok()) return possible;
   state.job.members.leave(id, Leaving{why, now(self), by_signal});
   send_to_node(self, id, leave_atom::value, why);
-  state.resources->logger.info(describe(state.job.members, id) +
-                               " leaves before the next step: " + why);
+  const std::string leaves =
+      describe(state.job.members, id) + " leaves before the next step: " + why;
+  if (const std::string few = too_few_behind_leavers(state); !few.empty())
+    state.resources->logger.warning(leaves + "; " + few);
+  else
+    state.resources->logger.info(leaves);
   return Done{};
 }
 

@@ -32,6 +32,10 @@ void newcomer_lost(SupervisorSelf self, NodeId node, const std::string& why);
 /// `cluster.open_timeout_s`.
 void watch_newcomers(SupervisorSelf self);
 
+/// What follows where fewer nodes than `cluster.min_nodes` stay, once those that leave have left;
+/// empty: as many stay.
+std::string too_few_behind_leavers(const SupervisorState& state);
+
 /// This node shall leave before the next step. Errors: infeasible, not_found: it cannot.
 Status drain(SupervisorSelf self, NodeId node, const std::string& why, bool by_signal);
 

@@ -228,6 +228,23 @@ TEST_CASE("a node that is drained gives its state away and ends well", "[actors]
   CHECK(head.recorder.steps[1]->metrics.nodes == 3);
 }
 
+TEST_CASE("who drains a node below the minimum of nodes hears what follows", "[actors][members]") {
+  const auto least = GENERATE(3, 4);
+  Members members([least](job::Job& job) {
+    job.cluster.min_nodes = least;
+    job.recovery.wait_for_nodes_s = 30;
+  });
+  Head& head = members.head;
+  head.plan(0);
+  const std::string words =
+      "; then 3 of at least 4 nodes (cluster.min_nodes) are left: the job waits 30 s for others "
+      "(recovery.wait_for_nodes_s), then saves and ends";
+  CHECK(members.ask(ControlRequest::Kind::drain, 3) ==
+        "node 3 leaves before the next step" + (least == 4 ? words : std::string()));
+  CHECK(says(members.log(), "troupe ctl asks for it" + words) == (least == 4));
+  CHECK((head.seen[3].leaves == std::vector<std::string>{"troupe ctl asks for it"}));
+}
+
 TEST_CASE("a node that slows down is named, and leaves where the job says so",
           "[actors][members]") {
   const bool drains = GENERATE(false, true);
