@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
@@ -13,6 +15,7 @@
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "engine/profiling/profile_check.hpp"
 #include "engine/state/state_memory.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "scheduler/recovery/next_layout.hpp"
@@ -125,6 +128,33 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
 
 namespace {
 
+/// Who is missing as the job begins, and what was chosen for the others.
+std::string few_text(const SupervisorState& state, const std::vector<NodeId>& missing,
+                     const Regrouping& few) {
+  const Membership& members = state.job.members;
+  std::string text =
+      who_text(missing) + " did not come: the job begins without (cluster.min_nodes), on " +
+      observe::layout_words(few.plan) + "; " + std::to_string(members.present().size()) + " of " +
+      std::to_string(members.size()) + " nodes are there";
+  if (const std::string opening = still_opening(members); !opening.empty())
+    text += "; still opening data and devices: " + opening;
+  if (!few.idle.empty()) text += "; without work: " + who_text({few.idle.begin(), few.idle.end()});
+  return text + (few.choice.empty() ? "" : "; " + few.choice);
+}
+
+observe::RunEvent few_event(const SupervisorState& state, const std::vector<NodeId>& missing,
+                            const std::string& why) {
+  observe::RunEvent event;
+  event.time = engine::utc_now();
+  event.step = state.job.loop.progress().step + 1;
+  event.generation = state.job.members.generation();
+  event.kind = "began-without";
+  event.nodes = missing;
+  event.why = why;
+  event.tolerance_left = tolerance_of(state.change.want);
+  return event;
+}
+
 /// The layout as after the loss of those that are not there.
 void begin_with_few(Self self, const ParallelPlan& plan) {
   auto& state = self->state;
@@ -137,11 +167,13 @@ void begin_with_few(Self self, const ParallelPlan& plan) {
   Regrouping few;
   if (auto decided = plan_regrouping(state, nodes, few); !decided.ok())
     return fail(self, decided.error());
-  state.resources->logger.warning(who_text(missing) + " did not come: the job begins without (" +
-                                  "cluster.min_nodes), on " + observe::layout_words(few.plan));
+  const std::string why = few_text(state, missing, few);
+  state.resources->logger.warning(why);
   for (const NodeId node : missing)
     if (!state.job.members.is_there(node)) state.job.members.gone(node);
   bring_up(self, few.plan, std::move(few.change));
+  self->send(state.actors.recorder,
+             std::make_shared<const observe::RunEvent>(few_event(state, missing, why)));
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ void add_repeats(const MetricsTable& metrics, std::vector<ReportedEvent>& events
 
 std::string words_of_kind(const std::string& kind) {
   if (kind == "lost") return "Lost";
+  if (kind == "began-without") return "Began without";
   if (kind == "joined") return "Joined";
   if (kind == "drained") return "Drained";
   if (kind == "slow") return "Slowed down";

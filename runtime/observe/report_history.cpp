@@ -17,12 +17,13 @@ struct KindWords {
   std::string_view words;  ///< In the legend and the table.
   std::string_view look;   ///< Class of page.css.
 };
-constexpr std::array<KindWords, 10> kKinds{{
+constexpr std::array<KindWords, 11> kKinds{{
     {"checkpoint", "checkpoint", "m-checkpoint"},
     {"incomplete", "incomplete save", "m-lost"},
     {"resumed", "resumed", "m-resumed"},
     {"layout", "another layout", "m-layout"},
     {"lost", "node lost", "m-lost"},
+    {"began-without", "node missing at the start", "m-began-without"},
     {"joined", "node joined", "m-joined"},
     {"drained", "node drained", "m-drained"},
     {"head-lost", "head lost", "m-lost"},

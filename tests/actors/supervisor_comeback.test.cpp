@@ -1,5 +1,7 @@
 // Jobs that begin again, with few nodes, or with spare ones.
 
+#include <catch2/generators/catch_generators.hpp>
+
 #include "runtime/observe/job_status.hpp"
 #include "tests/actors/head_fixture.hpp"
 #include "tests/actors/template_set.hpp"
@@ -120,12 +122,14 @@ TEST_CASE("a job that begins again waits longer for its nodes", "[actors][comeba
 
 // Window: not all nodes come to a start
 TEST_CASE("a job begins with the nodes that come where these are enough", "[actors][comeback]") {
+  const bool is_opening = GENERATE(false, true);  // One that has come has not opened its data.
   for (const std::int32_t enough : {0, 2, 3}) {
     Head head(9, [=](job::Job& job) { job.cluster.min_nodes = enough; });
     for (const std::int32_t id : {2, 3}) {
       head.join("host", id);
       head.ready(static_cast<std::size_t>(id));
     }
+    if (is_opening) head.join("host", 1);
     CHECK(head.seen[2].configurations.empty());
     head.system.pass(3s);
     CHECK(head.ended.has_value() == (enough != 2));
@@ -135,6 +139,15 @@ TEST_CASE("a job begins with the nodes that come where these are enough", "[acto
     CHECK((first.plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
     CHECK(first.epoch_number == 1);
     CHECK(first.nodes.size() == 3);  // And the head.
+    REQUIRE(head.recorder.events.size() == 1);
+    const observe::RunEvent& told = head.recorder.events[0];
+    CHECK(told.kind == "began-without");
+    CHECK((told.nodes == std::vector<NodeId>{NodeId{0}, NodeId{1}}));
+    CHECK(told.generation == 1);
+    CHECK(told.step == 1);
+    CHECK(says(told.why, "nodes 0 and 1 did not come: the job begins without (cluster.min_nodes)"));
+    CHECK(says(told.why, "; 2 of 4 nodes are there"));
+    CHECK(says(told.why, "; still opening data and devices: node 1 (host, pid 102)") == is_opening);
     head.join("late", 0);
     head.ready(0);
     for (const std::size_t id : {2u, 3u})

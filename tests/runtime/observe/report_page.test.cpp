@@ -224,11 +224,14 @@ TEST_CASE("checkpoints and resumes are marks of charts and rows of a table", "[o
       << R"(step 20","copy_ms":2,"copy_bytes":14820048,"rebuild_ms":108})"
       << "\n"
       << R"({"time":"2026-11-23T19:12:00Z","step":31,"kind":"resumed","nodes":[0],"why":"from x"})"
+      << "\n"
+      << R"({"time":"2026-11-23T19:12:01Z","step":31,"kind":"began-without","nodes":[1],"why":"it"})"
       << "\n";
   auto run = run_of(60);
   run.events = read_events(folder.path(), run.metrics);
   const auto marks = event_marks(run);
-  REQUIRE(marks.size() == 2);
+  REQUIRE(marks.size() == 3);
+  CHECK(marks[2].name == "node missing at the start");
   // A checkpoint holds the state of the step before.
   CHECK(marks[0].x == 20);
   CHECK(marks[0].name == "checkpoint");
@@ -248,6 +251,7 @@ TEST_CASE("checkpoints and resumes are marks of charts and rows of a table", "[o
   // That it was resumed is news; that it saved is as it should be.
   const auto first_chart = place(page, "<figure");
   CHECK(place(page, "<b>Step 31</b> Resumed") < first_chart);
+  CHECK(place(page, "<b>Step 31</b> Began without") < first_chart);
   CHECK(place(page, ">1 checkpoint</a> was written") < first_chart);
   CHECK(page.find("<b>Step 21</b>") == std::string::npos);
 }

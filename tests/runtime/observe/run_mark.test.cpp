@@ -33,6 +33,7 @@ TEST_CASE("a mark says what happened to whom, and is of the whole job", "[observ
   CHECK(name_of("joined", {NodeId{1}, NodeId{4}}) == "joined: nodes 1 4");
   CHECK(name_of("drained", {NodeId{0}}) == "drained: node 0");
   CHECK(name_of("head-lost", {}) == "head-lost");
+  CHECK(name_of("began-without", {NodeId{1}}) == "began-without: node 1");
 }
 
 TEST_CASE("all nodes of a layout are not whom it happened to", "[observe]") {
