@@ -71,7 +71,8 @@ struct ContractOptions {
 /// - shown: a stage that shows what it computes (`StageProgram::show_to`) shows the rows and
 ///   gradients that it hands on, and its losses, of each part once, while the part runs; changes no
 ///   bit by it; and shows nothing from when it is told that nobody looks;
-/// - memory: nothing is held after a round, and the next one takes none for good;
+/// - memory: nothing is held after a round, and the next one takes none for good; layers that keep
+///   some by themselves are named, or the stage kind;
 /// - frozen: what does not train has no gradient and the bits that it had, where there is such;
 /// - moved: after a step of the optimizer a stage on a copy of the state goes on to the bit as the
 ///   one that was there, where anything trains;

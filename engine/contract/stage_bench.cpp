@@ -128,9 +128,18 @@ Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
 }
 
 Result<std::unique_ptr<StageBench>> StageBench::halved() const {
+  return recut(halves_of(setup_.model));
+}
+
+Result<std::unique_ptr<StageBench>> StageBench::layered() const {
+  return recut(stages_of(setup_.model, /*by_layer=*/true));
+}
+
+/// The same samples in one pipeline of these stages, in the planned cut alone.
+Result<std::unique_ptr<StageBench>> StageBench::recut(std::vector<HandStage> stages) const {
   std::unique_ptr<StageBench> bench(new StageBench(setup_));
   bench->samples_ = samples_;
-  if (auto cut = bench->cut({halves_of(setup_.model)}); !cut.ok()) return cut.error();
+  if (auto cut = bench->cut({std::move(stages)}); !cut.ok()) return cut.error();
   if (auto planned = bench->plan_batch(); !planned.ok()) return planned.error();
   return bench;
 }

@@ -44,6 +44,8 @@ class StageBench {
   /// The same samples for a model whose modules of several layers are two stages each; a projector
   /// is a stage of its own then. Errors: as `create`, but none of data.
   Result<std::unique_ptr<StageBench>> halved() const;
+  /// The same samples for a stage for every layer. Errors: as `halved`.
+  Result<std::unique_ptr<StageBench>> layered() const;
 
   /// The same stages, by the same ids, as the first of two pipelines, and each sample twice. Those
   /// of even numbers, the step's first among them, are the other pipeline's, which has nodes of its
@@ -97,6 +99,7 @@ class StageBench {
 
  private:
   explicit StageBench(JobSetup setup) : setup_(std::move(setup)) {}
+  Result<std::unique_ptr<StageBench>> recut(std::vector<HandStage> stages) const;
   Status cut(std::vector<std::vector<HandStage>> pipelines);
   Status take_samples(std::int64_t count);
   Status plan_batch();

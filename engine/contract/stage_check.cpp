@@ -1,6 +1,5 @@
 #include "engine/contract/stage_check.hpp"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
 #include <cstdio>
@@ -8,10 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "engine/contract/leaks.hpp"
 #include "engine/contract/slices.hpp"
 #include "engine/contract/slopes.hpp"
 #include "engine/contract/views.hpp"
-#include "engine/state/memory_count.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/user_code.hpp"
@@ -275,22 +274,15 @@ class Check {
 
   void memory() {
     begin("memory");
-    const CountMemory count;
-    std::vector<std::int64_t> bytes;
-    for (int i = 0; i < 4; ++i) {
-      {
-        const auto outcome = round(*stage_, {});
-        if (!outcome) return;
-        if (!nothing_left(*outcome, "at the end", "`activations`")) return;
-      }
+    const auto bytes = kept_by_each([this] {
+      const auto outcome = round(*stage_, {});
+      if (!outcome || !nothing_left(*outcome, "at the end", "`activations`")) return false;
       stage_->abandon();
-      at::empty({1});  // The count comes with an allocation.
-      bytes.push_back(count.total());
-    }
-    // What the first round makes for all that follow is no leak.
-    if (bytes[1] < bytes[2] && bytes[2] < bytes[3])
-      breach("each round keeps " + std::to_string(bytes[3] - bytes[2]) + " bytes for good",
-             "tensors that a layer keeps");
+      return true;
+    });
+    if (!bytes) return;
+    if (*bytes > 0)
+      verdict_.breaches.push_back(leak_of(bench_, id_, *bytes, [this] { begin(promise_); }));
     kept();
   }
 

@@ -79,6 +79,7 @@ OWN = r"""
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 #include "models/built_on.hpp"
 #include "models/family/registry.hpp"
 #include "models/plugin.hpp"
@@ -103,6 +104,8 @@ struct Drowsy : Layer {
     if (mood == "tired") throw std::runtime_error("too tired");
     if (mood == "asleep") for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     at::Tensor made = inner->forward(rows, batch);
+    static std::vector<at::Tensor> kept;
+    if (mood == "keeps") kept.push_back(made.detach().clone());
     if (mood == "nods") made.register_hook([](const at::Tensor&) { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); });
     return made;
   }
@@ -514,6 +517,17 @@ def a_layer_that_fails_in_either_reference_is_named(bench):
         mood.unlink()
 
 
+def a_layer_that_keeps_memory_is_named_by_a_check(bench):
+    """In something static, which outlives stages; the stage has the encoder's layers too."""
+    words = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', 'modules.vision_projector.family="drowsy"', "--module", "vision_projector"]
+    (bench.folder / "keeps").write_text("keeps")
+    with mock.patch.dict(os.environ, DROWSY=str(bench.folder / "keeps")):
+        done = subprocess.run([str(word) for word in (bench.binary, "check", *bench.words(), *words)], capture_output=True, text=True, timeout=WITHIN_S)
+    expect(done.returncode == 1, f"exit {done.returncode}: {done.stdout[-800:]}{done.stderr[-800:]}")
+    expect(re.search(r": memory: each round keeps (\d+) bytes for good; by itself layer 'vision_projector\.mlp' keeps \1\n  fix: look at tensors that a layer keeps",
+                     done.stdout), done.stdout)
+
+
 def pictures_are_normalised_as_their_family_says(bench):
     """Also those whose pixels come from the node of the llm, which alone sees the data."""
     dim = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.vision.family=dim", "train.steps=6"]
@@ -576,7 +590,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
          a_family_that_never_returns_is_told_by_its_name,
          a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours, a_layer_that_never_returns_where_no_stage_runs_it_is_named,
-         a_layer_that_fails_in_either_reference_is_named,
+         a_layer_that_fails_in_either_reference_is_named, a_layer_that_keeps_memory_is_named_by_a_check,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 

@@ -434,7 +434,7 @@ def a_check_names_the_promise_that_is_broken(bench):
         asked = [promise for promise in PROMISES if promise not in absent]
         expect(stage["kept"] == asked and not stage["breaches"], f"{module}: {stage}")
     for fault, module, broken, found in (
-            ("leak", "llm", "memory", "bytes for good"), ("wrong-gradient", "llm", "gradients", "along a direction"),
+            ("leak", "llm", "memory", "bytes for good; its layers, run by the engine's own stage, keep none"), ("wrong-gradient", "llm", "gradients", "along a direction"),
             ("wrong-gradient", "vision", "gradients", "of vision."), ("random", "llm", "same bits", "differs by"),
             ("forgets", "vision", "same bits", "a second round differs"), ("by-order", "llm", "order of parts", "differs by"),
             ("no-weights", "llm", "split backward", "differs by"), ("short-rows", "vision", "rows", "instead of"),

@@ -26,14 +26,14 @@ struct FaultyConfig {
   friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
 };
 
-inline const std::vector<std::string> kFaults{"none",   "chooses",  "steep", "writes",
-                                              "asks",   "copies",   "mixes", "adds",
-                                              "widens", "pretends", "throws"};
+inline const std::vector<std::string> kFaults{"none",   "chooses",  "steep",  "writes",
+                                              "asks",   "copies",   "mixes",  "adds",
+                                              "widens", "pretends", "throws", "keeps"};
 
-/// Of a projector of two layers: one column more between them than there is, or the first one's
-/// work said of the second.
+/// Of a projector of two layers: one column more between them than there is, the first one's work
+/// said of the second, or one that keeps rows, behind one that keeps none.
 inline bool has_two_layers(const std::string& fault) {
-  return fault == "widens" || fault == "pretends";
+  return fault == "widens" || fault == "pretends" || fault == "keeps";
 }
 
 /// gelu(x W^T + b), with a constant beside it.
@@ -47,6 +47,7 @@ class FaultyLayer final : public models::ParameterLayer {
     if (fault_ == "throws") throw std::runtime_error("too tired");
     if (fault_ == "writes") *p[2].data_ptr<double>() += 1;
     if (fault_ == "asks") p[2].requires_grad_(true);
+    if (fault_ == "keeps" && !has_constant()) kept_.push_back(rows.detach().clone());
     const at::Tensor weight = fault_ == "copies" ? copied(p[0]) : p[0];
     const at::Tensor out = kernels::gelu(kernels::linear(rows, weight, p[1]));
     // Right, and it jumps: a choice by the values, as experts are chosen.
@@ -61,6 +62,9 @@ class FaultyLayer final : public models::ParameterLayer {
   }
 
  private:
+  /// Of two layers only the first one has.
+  bool has_constant() { return parameters().size() > 2; }
+
   /// The value as it was first, with the parameter's gradient.
   at::Tensor copied(const at::Tensor& weight) {
     if (!copy_.defined()) copy_ = weight.detach().clone();
@@ -69,6 +73,7 @@ class FaultyLayer final : public models::ParameterLayer {
 
   const std::string fault_;
   at::Tensor copy_;
+  std::vector<at::Tensor> kept_;
 };
 
 /// Adds the family `faulty`, once.
@@ -102,8 +107,10 @@ inline void register_faulty_family() {
     };
     std::vector works{dense(".faulty", widths.input)};
     const std::string& fault = module.config.as<FaultyConfig>().fault;
-    if (fault == "widens") works.push_back(dense(".second", widths.output));
-    if (fault == "pretends") works.push_back(dense(".faulty", widths.input));
+    if (fault == "pretends")
+      works.push_back(dense(".faulty", widths.input));
+    else if (has_two_layers(fault))
+      works.push_back(dense(".second", widths.output));
     return works;
   };
   family.make = [](const ModuleConfig& module, int, std::vector<models::Parameter> parameters) {

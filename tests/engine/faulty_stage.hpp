@@ -4,6 +4,8 @@
 
 #include "tests/torch_catch.hpp"
 
+#include <ATen/ops/ones.h>
+
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -72,6 +74,7 @@ class FaultyStage final : public StageFilter {
   Status forward(PartKey part) override {
     last_ = part.microbatch;
     ++forwards_[last_];
+    if (fault_ == "keeps") kept_.push_back(at::ones({10}, at::kDouble));
     return StageFilter::forward(part);
   }
   Status backward_input(PartKey part) override {
@@ -137,6 +140,7 @@ class FaultyStage final : public StageFilter {
   std::map<MicrobatchId, int> forwards_;  ///< Of this iteration.
   int owed_ = 0;                          ///< Parts whose weight gradients are to come.
   bool was_owed_ = false;                 ///< When this iteration began.
+  std::vector<at::Tensor> kept_;
 };
 
 /// Adds the kind `around-faulty`, once.
