@@ -27,6 +27,7 @@
 #include "app/text_table.hpp"
 #include "engine/contract/contract.hpp"
 #include "runtime/job/load_job.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::app {
@@ -104,9 +105,14 @@ int show(const std::vector<engine::StageVerdict>& verdicts, bool json) {
 /// A call that never returns keeps its thread, and with it the process: what was found is told, and
 /// the process ends at once.
 [[noreturn]] void give_up(const Under& under, double timeout_s) {
+  const auto call = plugins::oldest_user_call();
   const int code = report({Errc::timed_out,
-                           under.promise + ": no answer within " + actors::seconds_text(timeout_s),
-                           under.stage.empty() ? "the data" : under.stage,
+                           (under.promise.empty() ? "before the first stage" : under.promise) +
+                               ": no answer within " + actors::seconds_text(timeout_s) +
+                               (call ? "; " + call->function + " has not returned" : ""),
+                           !under.stage.empty() ? under.stage
+                           : call               ? "the model"
+                                                : "the data",
                            "end the call, or allow more time with --timeout"});
   std::cout.flush();
   std::cerr.flush();

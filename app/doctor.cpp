@@ -24,6 +24,7 @@
 #include "app/text_table.hpp"
 #include "app/version.hpp"
 #include "kernels/gpu_query.hpp"
+#include "runtime/plugins/user_calls.hpp"
 #include "runtime/vocabulary/printable.hpp"
 #include "transport/registry.hpp"
 #include "transport/ucx/transport_lists.hpp"
@@ -239,6 +240,16 @@ struct Findings {
   bool all_answered = true;
 };
 
+/// What was not answered; a plug-in of the job's may be why.
+Finding unanswered(const std::string& name, double limit_s, Level level) {
+  Finding finding = no_answer(name, limit_s, level);
+  if (const auto call = plugins::oldest_user_call()) {
+    finding.found += "; meanwhile " + call->function + " has not returned";
+    finding.fix = "look for a loop without an end in it; else " + finding.fix;
+  }
+  return finding;
+}
+
 /// All that could be found out: of the machine where the job file cannot be read.
 Findings examine(const Options& options) {
   Findings findings;
@@ -249,7 +260,7 @@ Findings examine(const Options& options) {
         [file, words = options.job.all()] { return job::read_job(file, words); });
     reading = asked.answer(deadline_of(options));
     if (!reading)
-      findings.all.push_back(no_answer("job", options.timeout_s, Level::problem));
+      findings.all.push_back(unanswered("job", options.timeout_s, Level::problem));
     else if (!reading->ok())
       findings.all.push_back(check_job(*reading, file));
     findings.all_answered = reading.has_value();
@@ -263,7 +274,7 @@ Findings examine(const Options& options) {
     if (found)
       findings.all.insert(findings.all.end(), found->begin(), found->end());
     else
-      findings.all.push_back(no_answer(each.name, options.timeout_s, each.unanswered));
+      findings.all.push_back(unanswered(each.name, options.timeout_s, each.unanswered));
     findings.all_answered = findings.all_answered && found.has_value();
   }
   return findings;

@@ -18,6 +18,7 @@
 #include "app/terminal.hpp"
 #include "app/watch.hpp"
 #include "runtime/plugins/load_plugin.hpp"
+#include "runtime/plugins/user_calls.hpp"
 
 namespace troupe::app {
 
@@ -63,6 +64,35 @@ Error cannot_make(const std::string& name, const std::string& why) {
           "see what it needs: --options, --folder"};
 }
 
+/// Says in which function of an observer this process is, so that one that does not return is
+/// named. Who prints lines is none of a user's: a pipe may hold it up for as long as nobody reads.
+class Named final : public observers::Observer {
+ public:
+  Named(std::string name, std::unique_ptr<observers::Observer> observer)
+      : name_(std::move(name)), observer_(std::move(observer)) {}
+
+  void see(const observers::Observed& part) override {
+    const plugins::CallingUser calling(call_of("see", name_));
+    observer_->see(part);
+  }
+  void see(const observers::ObservedStep& step) override {
+    const plugins::CallingUser calling(call_of("see", name_));
+    observer_->see(step);
+  }
+  void end() override {
+    const plugins::CallingUser calling(call_of("end", name_));
+    observer_->end();
+  }
+
+  static std::string call_of(const std::string& function, const std::string& observer) {
+    return "`" + function + "` of observer '" + observer + "'";
+  }
+
+ private:
+  const std::string name_;
+  const std::unique_ptr<observers::Observer> observer_;
+};
+
 /// One that a plug-in registered, or the program that this is linked into.
 Result<std::unique_ptr<observers::Observer>> make_observer(const Options& options) {
   const std::string& name = options.observer;
@@ -79,9 +109,10 @@ Result<std::unique_ptr<observers::Observer>> make_observer(const Options& option
                                options.watch.what.options};
   try {
     std::filesystem::create_directories(place.folder);
+    const plugins::CallingUser calling(Named::call_of("make", name));
     auto made = kind->make(place);
     if (made == nullptr) return cannot_make(name, "its `make` gives none");
-    return made;
+    return std::unique_ptr<observers::Observer>(std::make_unique<Named>(name, std::move(made)));
   } catch (const std::exception& fault) {
     return cannot_make(name, fault.what());
   } catch (...) {

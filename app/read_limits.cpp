@@ -8,14 +8,16 @@ namespace troupe::app {
 
 void ReadTimeout::add_to(CLI::App& command) {
   command
-      .add_option("--timeout", seconds,
-                  "Seconds that a file may be waited for; then the command ends with an error")
+      .add_option(
+          "--timeout", seconds,
+          "Seconds that a file, or a function of a plug-in, may be waited for; then the command "
+          "ends with an error")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
 }
 
 int ReadTimeout::limit(const std::function<int()>& command) const {
-  const EndOnStalledRead reads(seconds, "--timeout");
+  const EndOnStall watch(seconds, "--timeout");
   return command();
 }
 

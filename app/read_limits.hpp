@@ -20,11 +20,12 @@ namespace troupe::app {
 
 /// `--timeout SECONDS`, of commands that read a run's folder.
 struct ReadTimeout {
-  double seconds = job::Data().read_timeout_s;  ///< Without an answer of a file; 0.1 to 1e6.
+  /// Without an answer of a file, or of a function of a plug-in; 0.1 to 1e6.
+  double seconds = job::Data().read_timeout_s;
 
   void add_to(CLI::App& command);
-  /// Ends the process, as `EndOnStalledRead` does, where `command` waits longer for a file.
-  /// Returns its exit code.
+  /// Ends the process, as `EndOnStall` does, where `command` waits longer for either. Returns its
+  /// exit code.
   int limit(const std::function<int()>& command) const;
 };
 

@@ -21,16 +21,10 @@ StallWatcher::Look look_at_reads(double timeout_s, const std::string& setting) {
   };
 }
 
-/// Both of a job's limits; `whose`: stands behind the name of each.
-StallWatcher::Look look_at_all(const job::Job& job, const std::string& whose) {
-  return [reads = look_at_reads(job.data.read_timeout_s, "data.read_timeout_s" + whose),
-          calls = look_at_calls(job.train.stall_timeout_s), whose](Time now) -> Status {
+StallWatcher::Look look_at_both(StallWatcher::Look reads, StallWatcher::Look calls) {
+  return [reads = std::move(reads), calls = std::move(calls)](Time now) -> Status {
     if (auto fine = reads(now); !fine.ok()) return fine;
-    const Status returned = calls(now);
-    if (returned.ok()) return returned;
-    Error error = returned.error();
-    error.where += whose;
-    return error;
+    return calls(now);
   };
 }
 
@@ -61,8 +55,8 @@ StallWatcher::~StallWatcher() {
   watcher_.join();
 }
 
-StallWatcher::Look look_at_calls(double timeout_s) {
-  return [timeout_s, calls = actors::CallWatch()](Time now) mutable {
+StallWatcher::Look look_at_calls(double timeout_s, const std::string& setting) {
+  return [timeout_s, calls = actors::CallWatch(setting)](Time now) mutable {
     return calls.pass(now, timeout_s, plugins::oldest_user_call());
   };
 }
@@ -71,6 +65,13 @@ EndOnStalledRead::EndOnStalledRead(double timeout_s, const std::string& setting)
     : watcher_(look_at_reads(timeout_s, setting), end_process) {}
 
 EndOnStalledRead::EndOnStalledRead(const job::Job& job, const std::string& whose)
-    : watcher_(look_at_all(job, whose), end_process) {}
+    : watcher_(
+          look_at_both(look_at_reads(job.data.read_timeout_s, "data.read_timeout_s" + whose),
+                       look_at_calls(job.train.stall_timeout_s, "train.stall_timeout_s" + whose)),
+          end_process) {}
+
+EndOnStall::EndOnStall(double timeout_s, const std::string& setting)
+    : watcher_(look_at_both(look_at_reads(timeout_s, setting), look_at_calls(timeout_s, setting)),
+               end_process) {}
 
 }  // namespace troupe::app

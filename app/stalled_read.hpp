@@ -35,8 +35,10 @@ class StallWatcher {
   std::thread watcher_;  // Last: it uses the others.
 };
 
-/// Looks for a function of a plug-in that has not returned for so long: `train.stall_timeout_s`.
-StallWatcher::Look look_at_calls(double timeout_s);
+/// Looks for a function of a plug-in that has not returned for so long. `setting`: where that time
+/// is from.
+StallWatcher::Look look_at_calls(double timeout_s,
+                                 const std::string& setting = "train.stall_timeout_s");
 
 /// While this lives, ends the process with an error that names the file once one has been waited
 /// for longer than `timeout_s`. `setting`: where that time is from.
@@ -47,6 +49,16 @@ class EndOnStalledRead {
   /// function ends the process where one of a plug-in has not returned for `train.stall_timeout_s`.
   /// `whose`: what errors say behind these settings where they are not the job's.
   explicit EndOnStalledRead(const job::Job& job, const std::string& whose = {});
+
+ private:
+  StallWatcher watcher_;
+};
+
+/// The same for commands that know no job: while this lives, one limit is for files and for
+/// functions of plug-ins, which a run's records name.
+class EndOnStall {
+ public:
+  EndOnStall(double timeout_s, const std::string& setting);
 
  private:
   StallWatcher watcher_;

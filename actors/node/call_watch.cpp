@@ -7,9 +7,8 @@ Status CallWatch::pass(Time now, double timeout_s, const std::optional<plugins::
   if (!oldest || !over) return Done{};
   return Error{
       Errc::internal, oldest->function + " has not returned for " + seconds_text(timeout_s),
-      "train.stall_timeout_s",
-      "look for a loop without an end in it; raise train.stall_timeout_s where it may take "
-      "longer"};
+      setting_,
+      "look for a loop without an end in it; raise " + setting_ + " where it may take longer"};
 }
 
 }  // namespace troupe::actors

@@ -31,6 +31,14 @@ TEST_CASE("a function that does not return is named, with its time", "[actors][e
   CHECK(over.error().message == "`plan` of policy 'mine' has not returned for 3 s");
   CHECK(over.error().where == "train.stall_timeout_s");
   CHECK(over.error().fix.find("loop without an end") != std::string::npos);
+  CHECK(over.error().fix.find("raise train.stall_timeout_s where") != std::string::npos);
+  CallWatch other("--timeout");  // Of a command that has a limit of its own.
+  CHECK(fine(other, 0s, 3s, kFirst));
+  CHECK(other.pass(kStart + 3s, 3, kFirst).ok());
+  const auto by_limit = other.pass(kStart + 3200ms, 3, kFirst);
+  REQUIRE_FALSE(by_limit.ok());
+  CHECK(by_limit.error().where == "--timeout");
+  CHECK(by_limit.error().fix.find("raise --timeout where") != std::string::npos);
 }
 
 TEST_CASE("calls that return leave the next ones their time", "[actors]") {

@@ -423,6 +423,23 @@ def a_plugin_that_cannot_register_says_why(bench):
     expect("train.stall_timeout_s on the command line: loading plug-in refusing.so has not returned for 2 s" in said and "look for a loop" in said, said)
 
 
+def a_plugin_that_never_returns_ends_whoever_reads_a_run_of_it(bench):
+    """Its records say which plug-ins it had; and so does a look at the machine with a job's file."""
+    library, run = bench.built_beside(REFUSING, "silent"), bench.folder / "of-silent"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "resolved.toml").write_text(f'[plugins]\nlibraries = ["{library}"]\n')
+    with mock.patch.dict(os.environ, OWN_ASLEEP="1"):
+        for command in (["checkpoint", "list", run], ["checkpoint", "verify", run], ["data", "audit", run], ["observe", run, "--plugin", library]):
+            said = bench.said(*command, "--timeout", "2", code=1)
+            expect("--timeout: loading plug-in silent.so has not returned for 2 s" in said and "look for a loop without an end in it; raise --timeout" in said,
+                   f"{command}: {said}")
+        done = subprocess.run([str(word) for word in (bench.binary, "doctor", *bench.words(library), "--json", "--timeout", "2")],
+                              capture_output=True, text=True, timeout=WITHIN_S)
+    job, = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "job"]
+    expect(job["found"] == "no answer within 2 s; meanwhile loading plug-in silent.so has not returned", f"{job}")
+    expect(job["fix"].startswith("look for a loop without an end in it; else ") and done.returncode == 2, f"exit {done.returncode}: {job}")
+
+
 def a_library_that_has_moved_is_found_where_the_job_says_now(bench):
     """A run that goes on reads its old job, whose library is gone."""
     first, second = bench.folder / "first", bench.folder / "second"
@@ -481,6 +498,8 @@ def a_family_that_never_returns_is_told_by_its_name(bench):
         for command in (["validate"], ["plan"], ["replay", "--cluster", "2x1xA40-48G", "--failure-every", "1h"], ["train"]):
             said = bench.said(*command, *own, code=1)
             expect("train.stall_timeout_s: `works` of family 'own' has not returned for 2 s" in said and "look for a loop" in said, f"{command}: {said}")
+        said = bench.said("check", *own, "--timeout", "2", code=1)
+        expect("the model: before the first stage: no answer within 2 s; `works` of family 'own' has not returned" in said and "--timeout" in said, said)
     expect(not (bench.folder / "never" / "metrics.jsonl").exists(), "a step was trained")
 
 
@@ -587,7 +606,8 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, its_layers_keep_what_stages_promise, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
          a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
-         what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why, a_family_that_throws_is_told_by_its_name,
+         what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why,
+         a_plugin_that_never_returns_ends_whoever_reads_a_run_of_it, a_family_that_throws_is_told_by_its_name,
          a_family_that_never_returns_is_told_by_its_name,
          a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours, a_layer_that_never_returns_where_no_stage_runs_it_is_named,
          a_layer_that_fails_in_either_reference_is_named, a_layer_that_keeps_memory_is_named_by_a_check,

@@ -67,6 +67,10 @@ struct Bits final : Observer {
   bool throws;
 };
 
+struct Asleep final : Observer {
+  void see(const Observed&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
+};
+
 int told(const Error& error) {
   std::cerr << to_string(error) << "\n";
   return exit_code(error);
@@ -122,7 +126,11 @@ int main(int count, char** words) {
   const std::string command = count > 1 ? words[1] : "";
   if (command == "look") return look(count, words);
   if (command == "actor") return actor(words[2]);
-  return run_program(count, words, [] {
+  return run_program(count, words, []() -> Status {
+    auto added = register_observer({"asleep", [](const Place&) {
+      while (std::getenv("OWN_ASLEEP") != nullptr) std::this_thread::sleep_for(std::chrono::hours(1));
+      return std::make_unique<Asleep>(); }});
+    if (!added.ok()) return added;
     return register_observer({"bits", [](const Place& place) {
       return std::make_unique<Bits>(place.folder / ("node-" + std::to_string(place.node)), 0, false); }});
   });
@@ -370,6 +378,18 @@ def one_that_throws_ends_alone(bench):
     bench.same_bits("thrown")
 
 
+def one_that_never_returns_ends_the_command_by_its_name(bench):
+    """Whether it is made, or sees. The job goes on."""
+    run = bench.folder / "asleep"
+    words = ["observe", run, "--observer", "asleep", "--folder", bench.folder / "seen-asleep", "--timeout", "2"]
+    with bench.running("asleep", steps=2000) as job:
+        for call, env in (("make", {"OWN_ASLEEP": "1"}), ("see", {})):
+            _, err = ended(bench.start(bench.own, *words, env={**os.environ, **env}), 1)
+            expect(f"--timeout: `{call}` of observer 'asleep' has not returned for 2 s" in err and "look for a loop without an end in it; raise --timeout" in err, err)
+        expect(job.process.poll() is None, "the job ended before")
+        job.stop()
+
+
 def a_node_without_a_part_in_the_layout_is_not_waited_for(bench):
     """The second node has none any more: words on steps come while the job trains, and not when it ends."""
     run, layout = bench.folder / "moved", bench.folder / "one.toml"
@@ -475,7 +495,8 @@ def a_job_whose_head_dies_for_good_is_told_of(bench):
 
 CASES = [it_sees_the_bits_that_one_in_the_nodes_sees, the_command_prints_lines_and_ends_with_the_job,
          the_command_says_what_it_misses_and_ends_in_order_by_ctrl_c, an_observer_of_a_plugin_looks_from_outside,
-         one_that_hangs_or_dies_or_is_slow_disturbs_nothing, one_that_throws_ends_alone, a_node_without_a_part_in_the_layout_is_not_waited_for,
+         one_that_hangs_or_dies_or_is_slow_disturbs_nothing, one_that_throws_ends_alone,
+         one_that_never_returns_ends_the_command_by_its_name, a_node_without_a_part_in_the_layout_is_not_waited_for,
          a_listener_of_the_users_own_actors_that_sends_rubbish_disturbs_nothing, strangers_are_refused,
          a_node_that_is_lost_is_gone_and_the_others_are_seen, another_head_is_found, a_job_whose_head_dies_for_good_is_told_of]
 
