@@ -66,10 +66,11 @@ void print(const std::vector<KeyEntry>& keys) {
 int print_keys(const std::string& word) {
   const auto keys = matching(job::key_list(), word);
   if (keys.empty()) {
-    const auto near = job::nearest_key(word).path;
-    return report(usage_error(
-        "'" + word + "' is no key or section of a job file",
-        near.empty() ? "list them all: troupe help keys" : "did you mean " + near + "?"));
+    const auto near = job::nearest_key(word);
+    return report(usage_error("'" + word + "' is no key or section of a job file",
+                              !near.instead.empty() ? near.instead
+                              : near.path.empty()   ? "list them all: troupe help keys"
+                                                    : "did you mean " + near.path + "?"));
   }
   if (word.empty())
     std::cout

@@ -8,7 +8,7 @@ namespace troupe::app {
 
 /// Prints the keys of a section (`train`, `modules.vision.config`), one key (`train.steps`, or
 /// `steps` alone), or all for an empty word. Returns the exit code: a word that is none of them is
-/// answered with the nearest.
+/// answered with what there is in place of another program's key, or with the nearest.
 int print_keys(const std::string& word);
 
 }  // namespace troupe::app

@@ -115,6 +115,8 @@ Error unknown_flag(const CLI::App& command, const std::string& path,
   const bool is_key =
       !is_flag_name && (flag.name.find('.') != std::string::npos || near_key.is_exact);
   const std::string what = "`" + path + "` has no flag '" + words[at] + "'";
+  if (!near_key.instead.empty() && near_flag.empty())
+    return usage_error(what, "keys of the job file have no dashes: " + near_key.instead);
   if (!near_key.path.empty() && (is_key || near_flag.empty()))
     return usage_error(what, "a key of the job file has no dashes: did you mean " + near_key.path +
                                  "=" + flag.value + "?");

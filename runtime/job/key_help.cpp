@@ -128,6 +128,12 @@ std::string_view instead_of(std::string_view key) {
   return found == kNotThere.end() ? std::string_view() : found->second;
 }
 
+/// What another program's name is here; empty: none of theirs.
+std::string ours_for(std::string_view key) {
+  const auto found = std::ranges::find(kAliases, key, &Alias::first);
+  return found == kAliases.end() ? std::string() : std::string(found->second);
+}
+
 std::string last_segment(const std::string& path) {
   const auto dot = path.find_last_of('.');
   return dot == std::string::npos ? path : path.substr(dot + 1);
@@ -171,14 +177,17 @@ NearKey nearest_key(const std::string& path) {
     if (key == wanted) return {named(key), true};
   for (const auto& key : keys)
     if (last_segment(key) == path) return {named(key), true};
-  if (!instead_of(last_segment(path)).empty()) return {};
-  return {named(nearest_word(wanted, keys)), false};
+  const std::string key = last_segment(path), table = path.substr(0, path.size() - key.size());
+  if (const auto instead = instead_of(key); !instead.empty())
+    return {{}, false, in_place(std::string(instead), table)};
+  const std::string ours = ours_for(key);
+  return {named(nearest_word(wanted, keys)), false,
+          ours.empty() ? ours : "write " + in_place(ours, table)};
 }
 
 std::string help_for_unknown(const std::string& table, const std::string& key,
                              const std::vector<std::string>& here) {
-  for (const auto& [foreign, ours] : kAliases)
-    if (foreign == key) return "write " + in_place(std::string(ours), table);
+  if (const auto ours = ours_for(key); !ours.empty()) return "write " + in_place(ours, table);
   const auto all = known_keys();
   for (const auto& path : all)
     if (last_segment(path) == key) return "did you mean " + in_place(path, table) + "?";

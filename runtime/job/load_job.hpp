@@ -63,6 +63,9 @@ Result<LoadedJob> load_job(const std::filesystem::path& file,
 struct NearKey {
   std::string path;       ///< `train.steps`; empty: none is near.
   bool is_exact = false;  ///< It was written so, or its last word was, without the sections.
+  /// Of a key that other programs have: what there is here in its place, `write train.steps`, or
+  /// that there is nothing of the kind, in a sentence.
+  std::string instead = {};
 };
 
 /// What `path` (`train.step`, `steps`, `modules.vision.freez`) was meant for. Ties: the first in

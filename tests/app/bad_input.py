@@ -125,6 +125,7 @@ COMMAND_LINE = [
     Row("key with dashes and a space", ["train", "job.toml", "--train.steps", "10"], 2, ["did you mean train.steps=10?"]),
     Row("key with dashes and a typo", ["plan", "job.toml", "--train.step=10"], 2, ["did you mean train.steps=10?"]),
     Row("key with dashes of a module", ["validate", "job.toml", "--modules.vision.freze=true"], 2, ["did you mean modules.vision.freeze=true?"]),
+    Row("key of nothing with dashes", ["train", "job.toml", "--lora=8"], 2, ["has no flag '--lora=8'", "have no dashes: there are no low-rank adapters"]),
     Row("key with dashes without its section", ["train", "job.toml", "--steps=10"], 2, ["did you mean train.steps=10?"]),
     Row("flag that is near nothing", ["train", "job.toml", "--qqqqqqqq"], 2, ["has no flag '--qqqqqqqq'", "troupe train --help"]),
     Row("missing argument", ["validate"], 2, ["JOB is required", "troupe validate --help"]),

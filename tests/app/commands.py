@@ -197,6 +197,12 @@ def check_key_help(commands):
     for word, keys in (("train.steps", 1), ("steps", 1), ("modules.vision.freeze", 1), ("parallel.llm", 4), ("hidden_size", 3), ("data.sources[0].format", 1)):
         answer = commands.run("help", "keys", word)
         commands.expect(f"help keys {word}", answer, answer.returncode == 0 and len(re.findall("^  [a-z]", answer.stdout, re.M)) == keys)
+    for word, says in (("lora", "there are no low-rank adapters; modules.NAME.freeze"), ("modules.llm.lora", "there are no low-rank adapters; modules.llm.freeze"),
+                       ("train.eval_every", "nothing is evaluated while a job trains"), ("optimizer.sharded", "each replica has all of its moments"),
+                       ("batch_size", "write train.global_batch_size"), ("train.step", "did you mean train.steps?"), ("zebra", "list them all: troupe help keys")):
+        answer = commands.run("help", "keys", word)
+        commands.expect(f"help keys {word} says what there is", answer, answer.returncode == 2 and f"'{word}' is no key or section" in answer.stderr
+                        and f"fix: {says}" in answer.stderr)
     narrow = max(len(line) for line in whole.splitlines())
     commands.expect("help keys fits 80 columns", commands.run("help", "keys"), narrow <= 80)
 

@@ -267,3 +267,15 @@ TEST_CASE("a key near one of the job file is found", "[job]") {
   CHECK(nearest_key("reference").path.empty());
   CHECK(nearest_key("optimizer.sharded").path.empty());  // Not optimizer.betas: there is none.
 }
+
+TEST_CASE("a key of other programs is told what there is in its place", "[job]") {
+  CHECK(nearest_key("lora").instead ==
+        "there are no low-rank adapters; modules.NAME.freeze keeps weights as they are");
+  CHECK(nearest_key("modules.llm.lora").instead ==
+        "there are no low-rank adapters; modules.llm.freeze keeps weights as they are");
+  CHECK(nearest_key("train.eval_every").instead.starts_with("nothing is evaluated"));
+  CHECK(nearest_key("batch_size").instead == "write train.global_batch_size");
+  CHECK(nearest_key("parallel.vision.tp_size").instead == "write parallel.vision.tp");
+  CHECK(nearest_key("train.steps").instead.empty());
+  CHECK(nearest_key("train.step").instead.empty());
+}
