@@ -308,8 +308,8 @@ int run_node(const Options& options) {
                   caf::anon_send(shown_by, here_atom::value, hub, place.value);
                 });
       },
-      [&] { time.is_draining = true; },
-      options.parent != 0};
+      [&] { time.is_draining = true; }};
+  start.hello.is_heads_own = options.parent != 0;
   const std::string when = options.parent == 0 ? "as a node of " + options.join : "";
   const NodeActor actor = system.spawn(node, &resources, supervisor.value(), std::move(start));
   const Waited waited = wait_for_end(ended, actor, time);

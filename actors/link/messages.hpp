@@ -84,10 +84,12 @@ struct NodeHello {
   std::vector<NodeHolding> holding = {};  ///< One where it lost its head; else none.
   std::string run_id = {};                ///< The same: of the run that it is a node of.
   std::int64_t incarnation = 0;           ///< The same: of the head that it lost.
+  bool is_heads_own = false;              ///< The head started this process, on its own machine.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
-    return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id, x.incarnation);
+    return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id, x.incarnation,
+             x.is_heads_own);
   }
 };
 

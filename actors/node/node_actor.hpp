@@ -46,8 +46,6 @@ struct NodeStart {
   /// The head lets the node leave, whose process a signal asked to end: `on_end` comes once its
   /// state lies elsewhere. May be called more than once.
   std::function<void()> on_drain = {};
-  /// The head started this process, on its own machine.
-  bool is_heads_own = false;
 };
 
 /// A head that was lost, while another one is looked for.

@@ -46,7 +46,9 @@ bool may_wait(const NodeState& state, bool is_gone) {
 
 /// Whether the head may go on by itself, as one that was stopped (Ctrl-Z): on one machine the
 /// connection ends with its process. Over a network one that stands tells nothing of a cut cable.
-bool may_wake(const NodeState& state, bool is_gone) { return state.start.is_heads_own && !is_gone; }
+bool may_wake(const NodeState& state, bool is_gone) {
+  return state.start.hello.is_heads_own && !is_gone;
+}
 
 /// Whether no step that was decided is still being finished.
 bool is_at_rest(const NodeState& state) {

@@ -107,6 +107,7 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
     return refuse(self, hello, "there is no place for node " + std::to_string(id.value));
   state.job.members.join(id, hello.host, hello.pid, now(self));
   state.links[id.index()] = {self->current_sender(), {}, {}};
+  state.links[id.index()].is_heads_own = hello.is_heads_own;
   state.gathering->last_join = now(self);
   self->monitor(state.links[id.index()].handle);
   state.gathering->holdings[id] = holding;

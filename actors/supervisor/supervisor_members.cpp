@@ -54,6 +54,25 @@ Error no_place(std::int32_t wanted, std::size_t count) {
           "--node", fix};
 }
 
+/// A place that a process of the head's own is about to take is for nobody else: that one would be
+/// refused, and with it the job.
+bool is_for_heads_own(const SupervisorState& state, const NodeHello& hello) {
+  const NodeId place{hello.wanted_node};
+  return !hello.is_heads_own && state.job.members.has(place) && is_heads_own(state, place) &&
+         state.job.members[place].phase == Member::Phase::missing;
+}
+
+Error kept_for_heads_own(std::int32_t wanted, std::int32_t local, std::size_t count) {
+  const bool are_others = std::cmp_less(local, count);
+  return {Errc::invalid_argument,
+          "node " + std::to_string(wanted) + " is one of those that the head starts itself " +
+              "(cluster.local_nodes = " + std::to_string(local) + ")",
+          "--node",
+          are_others ? "leave --node out, or take a free id from " + std::to_string(local) +
+                           " to " + std::to_string(count - 1)
+                     : "raise cluster.nodes where the job is to have more, and leave --node out"};
+}
+
 /// Whether a node works by the same code on the same data as the head.
 Status same_work(const SupervisorState& state, const NodeReady& ready) {
   const std::string who = describe(state.job.members, ready.node);
@@ -80,9 +99,11 @@ void tell_of_means(const SupervisorState& state, const NodeReady& ready) {
 }
 
 /// It has a place, but not what the job needs: its process says so as it says what is wrong with
-/// its own machine. Those of the head share its terminal, where it says so itself.
+/// its own machine. Those of the head share its terminal, where it says so itself; who came in the
+/// place of one of them does not.
 void send_away(Self self, NodeId node, const Error& why) {
-  if (!is_heads_own(self->state, node)) send_to_node(self, node, stop_atom::value, why);
+  if (!self->state.links[node.index()].is_heads_own)
+    send_to_node(self, node, stop_atom::value, why);
 }
 
 /// What was wished for cannot be: newcomers wait for work, and who wants to leave stays, or takes
@@ -136,11 +157,15 @@ std::variant<NodeWelcome, caf::error> take_in(Self self, const NodeHello& hello,
                                                                : first_line(state.how.message)),
                    {},
                    "start the job again, and then its nodes"});
-  const auto id = state.job.members.free_place(hello.wanted_node,
-                                               state.resources->setup.job.cluster.local_nodes);
+  const std::int32_t local = state.resources->setup.job.cluster.local_nodes;
+  if (is_for_heads_own(state, hello))
+    return refuse(self, hello,
+                  kept_for_heads_own(hello.wanted_node, local, state.job.members.size()));
+  const auto id = state.job.members.free_place(hello.wanted_node, local);
   if (!id) return refuse(self, hello, no_place(hello.wanted_node, state.job.members.size()));
   state.job.members.join(*id, hello.host, hello.pid, now(self));
   state.links[id->index()] = {sender, {}, {}};
+  state.links[id->index()].is_heads_own = hello.is_heads_own;
   self->monitor(sender);
   return welcome_to(state, *id);
 }

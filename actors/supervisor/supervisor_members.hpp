@@ -21,8 +21,8 @@ std::variant<NodeWelcome, caf::error> take_in(SupervisorSelf self, const NodeHel
 /// later gets work when the step under way has ended.
 void node_ready(SupervisorSelf self, const NodeReady& ready);
 
-/// Whether the head started the process of this place, on its own machine. It does so once: in the
-/// place of another one somebody may still come.
+/// Whether this place is one of the head's own nodes, which it starts once, on its own machine: in
+/// the place of one that was lost somebody may come whom it did not start (`NodeLink`).
 bool is_heads_own(const SupervisorState& state, NodeId node);
 
 /// A node that was welcomed to a running job did not come that far: it is no loss.

@@ -44,6 +44,7 @@ struct NodeLink {
   std::vector<KnownWork> long_work = {};          ///< Of its devices, as it said last.
   std::vector<engine::LongWait> long_waits = {};  ///< The same.
   std::vector<engine::SilentPeer> silent = {};    ///< Whom it does not hear, as it said last.
+  bool is_heads_own = false;                      ///< The head started its process.
 };
 
 /// A checkpoint on its way.

@@ -97,9 +97,20 @@ class Head {
   }
 
   /// A node asks for a place: the id it got, or why it got none (and `refusal`).
+  std::string join(const NodeHello& hello) {
+    JoinAnswer& answer = *answers_.emplace_back(std::make_unique<JoinAnswer>());
+    askers_.push_back(system.get().spawn(joining_node, actor, hello, &seen, &answer));
+    system.run();
+    refusal = answer.why;
+    if (!answer.place) return answer.why.message;
+    nodes[answer.place->index()] = askers_.back();
+    return std::to_string(answer.place->value);
+  }
+  /// Who wants a place of the head's own nodes is one of them.
   std::string join(const std::string& host, std::int32_t wanted = -1,
                    const std::string& build = "1.0 (abc)") {
-    return join({host, 100 + static_cast<int>(askers_.size()), wanted, build});
+    const bool is_own = wanted >= 0 && wanted < resources.setup.job.cluster.local_nodes;
+    return join({host, 100 + static_cast<int>(askers_.size()), wanted, build, {}, {}, 0, is_own});
   }
 
   /// A node that lost its head shows what it holds; it is introduced like others.
@@ -230,17 +241,6 @@ class Head {
   double profile_stage_ms = 0;  ///< What plans say of every stage; 0: nothing.
 
  private:
-  std::string join(const NodeHello& hello) {
-    answers_.push_back(std::make_unique<JoinAnswer>());
-    JoinAnswer& answer = *answers_.back();
-    askers_.push_back(system.get().spawn(joining_node, actor, hello, &seen, &answer));
-    system.run();
-    refusal = answer.why;
-    if (!answer.place) return answer.why.message;
-    nodes[answer.place->index()] = askers_.back();
-    return std::to_string(answer.place->value);
-  }
-
   std::vector<std::unique_ptr<JoinAnswer>> answers_;  ///< Some come later.
   std::vector<NodeActor> askers_;                     ///< Who asked for a place, in order.
   std::vector<std::unique_ptr<transport::Transport>> transports_;

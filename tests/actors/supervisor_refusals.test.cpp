@@ -38,6 +38,27 @@ TEST_CASE("a node of the head's own leaves it to the head to say why it does not
   CHECK((head.seen[1].stops == std::vector<std::string>{head.ended->message}));
 }
 
+TEST_CASE("a place that a node of the head's own is about to take is for nobody else",
+          "[actors][errors]") {
+  Head head(2, [](job::Job& job) { job.cluster.local_nodes = 2; });
+  const auto by_hand = [&head](std::int32_t wanted) {
+    return head.join(NodeHello{"far", 7, wanted, "1.0 (abc)"});
+  };
+  CHECK(by_hand(1) ==
+        "node 1 is one of those that the head starts itself (cluster.local_nodes = 2)");
+  CHECK(exit_code(head.refusal) == 2);  // Another try does not help.
+  CHECK(head.refusal.where == "--node");
+  CHECK(says(head.refusal.fix, "leave --node out, or take a free id from 2 to 3"));
+  CHECK(head.join("here", 1) == "1");
+  CHECK(by_hand(1) == "node 1 has joined already");
+  CHECK(by_hand(2) == "2");
+  CHECK(by_hand(4) == "node 4 does not exist");
+  head.resources.setup.job.cluster.local_nodes = 4;
+  CHECK(says(by_hand(0), "(cluster.local_nodes = 4)"));
+  CHECK(says(head.refusal.fix, "raise cluster.nodes"));
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("a node that lacks a kind of stage ends the job before it starts",
           "[actors][members][errors]") {
   Head head;
@@ -121,6 +142,22 @@ TEST_CASE("a newcomer that does not fit hears why, with the fix and its exit cod
   CHECK(says(why.message, has_other_data ? "has other data" : "has plug-in mine.so"));
   CHECK(says(why.fix, has_other_data ? "give every node the same" : "the same plug-ins"));
   CHECK(head.seen[1].stops.size() == stops);  // It has ended by then.
+  CHECK_FALSE(head.ended);
+}
+
+TEST_CASE("who comes in the place of a node of the head's own hears why it does not fit",
+          "[actors][members][errors]") {
+  Members members;
+  Head& head = members.head;
+  head.resources.setup.job.cluster.local_nodes = 2;
+  head.plan(0);
+  members.lose(1);
+  members.bring_up(2, {0, 2, 3});
+  REQUIRE(head.join("another") == "1");  // It has a terminal of its own.
+  head.ready(1, {60, 7}, {{"mine.so", 1}});
+  REQUIRE(head.seen[1].refusals.size() == 1);
+  CHECK(says(head.seen[1].refusals[0].message, "has plug-in mine.so"));
+  CHECK(says(head.seen[1].refusals[0].fix, "the same plug-ins"));
   CHECK_FALSE(head.ended);
 }
 

@@ -71,7 +71,7 @@ class Waiting {
     if (may_save) start.save_as_head = [this] { ++saves; };
     start.tell_of_loss = [this](const std::string& text, bool) { told = text; };
     start.on_drain = [this] { ++drains; };
-    start.is_heads_own = is_heads_own;
+    start.hello.is_heads_own = is_heads_own;
     node_ = system_.spawn(node, &resources_, head_, std::move(start));
     wait_until([this] { return first_.readies == 1; });
     if (!has_state) return;
