@@ -84,6 +84,19 @@ Status look_for_data(const job::Job& job, NodeId node) {
   return Done{};
 }
 
+/// What is wrong with the job as it was sent. Where its plug-ins lie on the head's machine says
+/// nothing of this one.
+Error as_seen_here(Error problem, const Options& options) {
+  if (problem.code != Errc::not_found || !problem.message.starts_with("plugins.libraries["))
+    return problem;
+  problem.where = "plugins.libraries";
+  problem.fix = options.job_file.empty()
+                    ? "put the plug-in there, or start this node with --job and a job file whose "
+                      "plugins.libraries say where it is here"
+                    : "name it in plugins.libraries of " + options.job_file;
+  return problem;
+}
+
 /// Opens everything a node works with, and introduces it.
 Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& options,
                                  NodeResources& resources) {
@@ -96,7 +109,7 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   }
   auto reading =
       job::parse_job(welcome.resolved_job, "resolved.toml", {}, job::Paths::of_another_machine);
-  if (!reading.ok()) return reading.problems.front();
+  if (!reading.ok()) return as_seen_here(reading.problems.front(), options);
   job::Job job = std::move(reading.loaded.job);
   tell(options, name_of(welcome.node) + " of job '" + job.job.name + "'");
   if (own) {

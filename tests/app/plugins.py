@@ -288,9 +288,7 @@ class Bench:
             door = json.loads((run / "control").read_text())
 
             def join(*flags, program=self.binary):
-                nodes.append(subprocess.Popen([str(program), "node", "--join", door["local"], *map(str, flags)], text=True,
-                                              env={**os.environ, "TROUPE_KEY": door["key"]}, stdout=subprocess.DEVNULL,
-                                              stderr=subprocess.PIPE))
+                nodes.append(node_of(door, program, *flags))
                 return nodes[-1]
 
             try:
@@ -325,6 +323,12 @@ class Bench:
         return done.stderr
 
 
+def node_of(door, program, *flags):
+    """A process that comes to a job, at its `door` as the run's control file has it."""
+    return subprocess.Popen([str(program), "node", "--join", door["local"], *map(str, flags)], text=True,
+                            env={**os.environ, "TROUPE_KEY": door["key"]}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+
 class Running:
     """A training that a test looks at and ends."""
 
@@ -340,11 +344,17 @@ class Running:
         self.process.wait()
 
     def wait_for(self, step):
+        self.wait_until(lambda: any(line["step"] >= step for line in read_lines_so_far(self.run / "metrics.jsonl")), f"step {step}")
+
+    def wait_until(self, is_so, what):
         deadline = time.monotonic() + WITHIN_S
-        while not any(line["step"] >= step for line in read_lines_so_far(self.run / "metrics.jsonl")):
-            expect(self.process.poll() is None, f"it ended with {self.process.returncode} before step {step}")
-            expect(time.monotonic() < deadline, f"no step {step} within {WITHIN_S} s")
+        while not is_so():
+            expect(self.process.poll() is None, f"it ended with {self.process.returncode} before {what}")
+            expect(time.monotonic() < deadline, f"no {what} within {WITHIN_S} s")
             time.sleep(0.02)
+
+    def last_step(self):
+        return read_lines_so_far(self.run / "metrics.jsonl")[-1]["step"]
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -479,6 +489,42 @@ def a_node_with_another_build_of_it_is_refused(bench):
     expect(not read_lines_so_far(bench.folder / "other-build" / "metrics.jsonl"), "a step was trained")
 
 
+def a_running_job_refuses_who_comes_with_another_build_or_without_it(bench):
+    """In the place of one of its own nodes that was lost: whoever comes hears the fix, the job goes on, and the next one gets the place."""
+    here, other = bench.folder / "library-of-joined" / bench.library_name, bench.folder / "rebuilt-later" / bench.library_name
+    for library, more in ((here, b""), (other, b"another build")):
+        library.parent.mkdir()
+        library.write_bytes(bench.library.read_bytes() + more)
+    words = [word for word in bench.job("joined", *bench.replicas, "train.microbatches=4", "cluster.fault_tolerance=1", "train.steps=100000") if not word.startswith("plugins.")]
+    with Running([*words, f'plugins.libraries=["{here}"]'], bench.folder / "joined") as job:
+        job.wait_for(3)
+        here.unlink()  # Its path is nothing on the machines of those who come.
+        os.kill(children(job.process.pid)[1], signal.SIGKILL)
+        events = lambda: [line["kind"] for line in read_lines_so_far(job.run / "events.jsonl")]  # noqa: E731
+        job.wait_until(lambda: "lost" in events(), "loss")
+        door, said = json.loads((job.run / "control").read_text()), []
+        for flags in ([], ["--job", bench.node_job("later", other)]):
+            node, step = node_of(door, bench.binary, *flags), job.last_step()
+            said.append(node.communicate(timeout=WITHIN_S)[1])
+            expect(node.returncode == 2, f"exit {node.returncode} instead of 2: {said[-1]}")
+            job.wait_for(step + 3)
+        expect(f"plugins.libraries[0]: {here} is not there" in said[0] and "fix: put the plug-in there, or start this node with --job" in said[0], said[0])
+        expect(f"has another build of plug-in {bench.library_name}: its hash is " in said[1] and "\n  fix: copy one build to every machine" in said[1], said[1])
+        log = lambda: (job.run / "train.log").read_text()  # noqa: E731
+        expect(log().count(" did not join: ") == 2, log()[-1500:])
+        node = node_of(door, bench.binary, "--job", bench.node_job("fitting", bench.library))
+        try:
+            job.wait_until(lambda: f"pid {node.pid}) joined" in log(), "node that fits")
+            job.wait_for(job.last_step() + 3)
+            job.stop()
+        finally:
+            node.kill()
+            node.communicate()
+    expect(events().count("lost") == 1, f"{events()}")
+    steps = [line["step"] for line in read_lines(job.run / "metrics.jsonl")]
+    expect(steps == list(range(1, len(steps) + 1)), f"{steps}")
+
+
 def a_family_that_throws_is_told_by_its_name(bench):
     said = bench.said("validate", *bench.words(bench.own_family()), 'modules.vision_projector.family="own"',
                       "modules.vision_projector.config.at_a_loss=true")
@@ -605,7 +651,7 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
 CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, its_layers_keep_what_stages_promise, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
-         a_node_with_another_build_of_it_is_refused, a_job_without_its_plugin_says_which_families_there_are,
+         a_node_with_another_build_of_it_is_refused, a_running_job_refuses_who_comes_with_another_build_or_without_it, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why,
          a_plugin_that_never_returns_ends_whoever_reads_a_run_of_it, a_family_that_throws_is_told_by_its_name,
          a_family_that_never_returns_is_told_by_its_name,
