@@ -1,10 +1,11 @@
 #include "kernels/gpu_tile_lists.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/device_copies.hpp"
@@ -37,8 +38,7 @@ HostLists::HostLists(const TokenMask& mask, bool for_bf16) : bf16(for_bf16) {
     };
     std::stable_sort(order.begin(), order.end(),
                      [&](auto a, auto b) { return length(a) > length(b); });
-    return TileListTensors{at::tensor(order, at::kInt), at::tensor(begin, at::kInt),
-                           at::tensor(entries, at::kInt)};
+    return Order{std::move(order), std::move(begin), std::move(entries)};
   };
   const auto by_block = [&](const MaskTiles& tiles) {
     return lists(
@@ -49,27 +49,34 @@ HostLists::HostLists(const TokenMask& mask, bool for_bf16) : bf16(for_bf16) {
   back_by_query = by_block(both);
   by_key = lists(
       both.tile_count(), [&](std::int64_t tile) { return both.of_tile(tile); }, false);
-  by_query = bf16 ? by_block(MaskTiles(mask, BlockShape{kQueryBlock, kKeyTile})) : back_by_query;
-  ranges = at::empty({mask.size(), 2}, at::kInt);
-  words = at::empty({mask.size()}, at::kLong);
-  auto* range = ranges.mutable_data_ptr<std::int32_t>();
-  auto* word = words.mutable_data_ptr<std::int64_t>();
+  if (bf16) by_query = by_block(MaskTiles(mask, BlockShape{kQueryBlock, kKeyTile}));
+  const auto tokens = static_cast<std::size_t>(mask.size());
+  ranges.reserve(2 * tokens);
+  words.reserve(tokens);
   for (TokenCount token = 0; token < mask.size(); ++token) {
-    *range++ = static_cast<std::int32_t>(mask.range(token).begin);
-    *range++ = static_cast<std::int32_t>(mask.range(token).end);
-    *word++ = static_cast<std::int64_t>(mask.word(token));
+    ranges.push_back(static_cast<std::int32_t>(mask.range(token).begin));
+    ranges.push_back(static_cast<std::int32_t>(mask.range(token).end));
+    words.push_back(static_cast<std::int64_t>(mask.word(token)));
   }
 }
 
-TileLists::TileLists(const HostLists& made, at::Device device)
-    : ranges_(to_device(made.ranges, device)), words_(to_device(made.words, device)) {
-  const auto send = [&](const TileListTensors& lists) {
-    return TileListTensors{to_device(lists.order, device), to_device(lists.begin, device),
-                           to_device(lists.entries, device)};
+TileLists::TileLists(const std::shared_ptr<const HostLists>& made, at::Device device) {
+  const auto send = [&](const auto& values, at::ScalarType type) {
+    // Only read. What a host reads in place lives as long as its tensor.
+    auto* from = const_cast<void*>(static_cast<const void*>(values.data()));
+    return to_device(at::from_blob(
+                         from, {std::ssize(values)}, [made](void*) {}, type),
+                     device);
   };
-  back_by_query_ = send(made.back_by_query);
-  by_key_ = send(made.by_key);
-  by_query_ = made.bf16 ? send(made.by_query) : back_by_query_;
+  const auto send_order = [&](const HostLists::Order& lists) {
+    return BlockOrder<at::Tensor>{send(lists.order, at::kInt), send(lists.begin, at::kInt),
+                                  send(lists.entries, at::kInt)};
+  };
+  ranges_ = send(made->ranges, at::kInt);
+  words_ = send(made->words, at::kLong);
+  back_by_query_ = send_order(made->back_by_query);
+  by_key_ = send_order(made->by_key);
+  by_query_ = made->bf16 ? send_order(made->by_query) : back_by_query_;
 }
 
 std::shared_ptr<const TileLists> TileLists::of(const std::shared_ptr<const MaskTiles>& tiles,
@@ -86,13 +93,13 @@ std::shared_ptr<const TileLists> TileLists::of(const std::shared_ptr<const MaskT
   const auto& made = tiles->gpu_lists();
   last = {tiles, bf16, device,
           made && made->bf16 == bf16
-              ? std::make_shared<const TileLists>(*made, device)
+              ? std::make_shared<const TileLists>(made, device)
               : std::make_shared<const TileLists>(tiles->mask(), bf16, device)};
   return last.lists;
 }
 
 void TileLists::describe(Attention& attention) const {
-  const auto list = [](const TileListTensors& lists) {
+  const auto list = [](const BlockOrder<at::Tensor>& lists) {
     return TileList{
         lists.order.const_data_ptr<std::int32_t>(), lists.begin.const_data_ptr<std::int32_t>(),
         static_cast<const TileEntry*>(lists.entries.const_data_ptr()), lists.order.size(0)};

@@ -1,11 +1,15 @@
 #include "kernels/gpu_tile_lists.hpp"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "engine/state/memory_count.hpp"
 #include "kernels/bitfield_attention.hpp"
 #include "tests/kernels/random_mask.hpp"
 #include "tests/torch_catch.hpp"
@@ -126,8 +130,7 @@ TEST_CASE("lists that were made with their tiles are not made again", "[kernels]
   // On a host nothing is copied: what is not made again lies where it was made.
   const auto lie_as_made = [&](bool bf16) {
     const auto found = gpu::TileLists::of(made, bf16, at::kCPU);
-    return described(*found).by_key.order ==
-           made->gpu_lists()->by_key.order.const_data_ptr<std::int32_t>();
+    return described(*found).by_key.order == made->gpu_lists()->by_key.order.data();
   };
   CHECK(lie_as_made(true));
   CHECK_FALSE(lie_as_made(false));  // Of another kind.
@@ -137,4 +140,30 @@ TEST_CASE("lists that were made with their tiles are not made again", "[kernels]
   const auto mask = made->mask();
   CHECK(pairs_of(first.by_query, first.mask, mask.size(), gpu::kQueryBlock, gpu::kKeyTile, true) ==
         pairs_of(second.by_query, second.mask, mask.size(), gpu::kQueryBlock, gpu::kKeyTile, true));
+}
+
+TEST_CASE("lists in host memory are none of LibTorch's memory", "[kernels]") {
+  // A thread makes them, and a forward that counts what it takes lets go of them on another one.
+  const auto samples = std::vector<TokenSample>{{300, {{20, 90}}}};
+  const auto mask = TokenMask::from_samples(samples).value();
+  for (const bool bf16 : {true, false}) {
+    const engine::CountMemory count;
+    const gpu::HostLists lists(mask, bf16);
+    CHECK(count.bytes() == 0);
+    CHECK(std::ssize(lists.ranges) == 2 * mask.size());
+    const auto counted = at::empty({8}, at::kInt);
+    CHECK(count.bytes() >= 32);  // Else this test shows nothing.
+  }
+}
+
+TEST_CASE("lists that a host reads in place live as long as whoever reads them", "[kernels]") {
+  const auto samples = std::vector<TokenSample>{{300, {{20, 90}}}};
+  const auto mask = TokenMask::from_samples(samples).value();
+  auto made = std::make_shared<const gpu::HostLists>(mask, true);
+  const std::weak_ptr<const gpu::HostLists> seen = made;
+  auto lists = std::make_unique<const gpu::TileLists>(made, at::kCPU);
+  made.reset();
+  CHECK_FALSE(seen.expired());
+  lists.reset();
+  CHECK(seen.expired());
 }
