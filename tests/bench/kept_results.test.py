@@ -73,6 +73,18 @@ class KeptResults(unittest.TestCase):
             self.assertEqual(line["error"], "a node did not come")
             self.assertEqual(line["figures"], [{**FASTER, "ratio": 2}])
 
+    def test_a_file_that_cannot_be_written_is_told_before_the_run(self):
+        with self.assertRaises(FileNotFoundError), kept_results.recorded(self.kept.parent / "none" / "kept.jsonl", "abc123", WORDS):
+            self.fail("it ran")
+
+    def test_a_line_names_no_place_of_this_machine(self):
+        words = [*WORDS, "--folder", str(self.binary.parent), "--record=kept.jsonl"]
+        with contextlib.suppress(ValueError), contextlib.redirect_stderr(io.StringIO()), kept_results.recorded(self.kept, "abc123", words):
+            raise ValueError(f"{self.binary} is not there")
+        line = json.loads(self.kept.read_text(encoding="utf-8"))
+        self.assertEqual(line["command"], "python3 tests/bench/x_bench.py --sizes '10 MB' --losses 3 --folder PATH")
+        self.assertEqual(line["error"], "PATH is not there")
+
     def test_without_a_file_nothing_is_kept(self):
         with contextlib.redirect_stderr(io.StringIO()) as said, kept_results.recorded(None, "abc123", WORDS):
             pass

@@ -240,7 +240,7 @@ def main():
     print(f"seed {arguments.seed}", flush=True)
     cases = [case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)]
     code, binary = 1, arguments.binary.resolve()
-    keeper = kept_records.Keeper(arguments.record, "chaos.py", sys.argv[1:], binary)
+    keeper = kept_records.Keeper(arguments.record, sys.argv, binary)
 
     def run(case):
         keeper.keep(case.__name__, lambda numbers: Bench(binary, folder, arguments, numbers).run_in_time(case))

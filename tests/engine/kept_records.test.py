@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("engine", "actors", "support"))]
@@ -21,6 +22,7 @@ import reconfiguration  # noqa: E402
 import recovery  # noqa: E402
 from chaos_script import Script  # noqa: E402
 from run_cases import Failure, Skipped, run_cases  # noqa: E402
+from tests.support import kept_lines  # noqa: E402
 
 
 class ALine(unittest.TestCase):
@@ -29,7 +31,7 @@ class ALine(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.root = pathlib.Path(self.folder.name)
         self.binary, self.file = self.root / "troupe", self.root / "lines.jsonl"
-        self.binary.write_text("#!/bin/sh\necho troupe 1\n", encoding="utf-8")
+        self.binary.write_text("#!/bin/sh\necho 'troupe 1 (abc123)'\n", encoding="utf-8")
         self.binary.chmod(0o755)
 
     def tearDown(self):
@@ -40,41 +42,40 @@ class ALine(unittest.TestCase):
                 os.environ[name] = value
 
     def keeper(self, *words, path=True):
-        return kept_records.Keeper(self.file if path else None, "chaos.py", [str(self.binary), *words], self.binary)
+        return kept_records.Keeper(self.file if path else None, [str(ROOT / "tests" / "engine" / "chaos.py"), str(self.binary), *words], self.binary)
 
     def kept(self):
-        return kept_records.read_records(self.file)
+        return kept_lines.read(self.file)
 
     def test_says_when_what_where_and_what_came_of_it(self):
         self.keeper("--seed", "3", "eight").keep("eight_nodes", lambda numbers: numbers.update(events=200))
         self.keeper().keep("six_nodes", lambda numbers: None)
         first, second = self.kept()
-        self.assertRegex(first["date"], r"^\d{4}-\d\d-\d\d \d\d:\d\d$")
-        self.assertEqual(first["commit"], kept_records.commit_here())
-        self.assertEqual((first["program"], first["cores"], first["case"]), ("troupe 1", os.cpu_count(), "eight_nodes"))
-        self.assertEqual(first["command"], "tests/engine/chaos.py BINARY --seed 3 eight")
-        self.assertEqual((first["result"], first["numbers"], first["seconds"]), ("passed", {"events": 200}, 0))
+        self.assertRegex(first["date"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")
+        self.assertEqual((first["commit"], first["cores"], first["case"]), ("abc123", len(os.sched_getaffinity(0)), "eight_nodes"))
+        self.assertEqual(first["command"], "python3 tests/engine/chaos.py BINARY --seed 3 eight")
+        self.assertEqual((first["passed"], first["numbers"], first["seconds"]), (True, {"events": 200}, 0))
         self.assertGreaterEqual(first["load"], 0)
-        self.assertNotIn("why", first)
+        self.assertFalse({"result", "error"} & set(first))
         self.assertEqual(second["case"], "six_nodes")
 
     def test_shows_what_the_environment_orders(self):
         os.environ["TROUPE_CHAOS_EVENTS"] = "200"
         self.keeper("--seed", "2").keep("a_case", lambda numbers: None)
-        self.assertEqual(self.kept()[0]["command"], "TROUPE_CHAOS_EVENTS=200 tests/engine/chaos.py BINARY --seed 2")
+        self.assertEqual(self.kept()[0]["command"], "TROUPE_CHAOS_EVENTS=200 python3 tests/engine/chaos.py BINARY --seed 2")
 
     def test_comes_of_every_end_which_goes_on(self):
         def end(numbers, how):
             numbers["events"] = 7
             raise how
 
-        for how, result, why in ((Failure("not over\nat all"), "failed", "not over"), (Skipped("no hosts"), "skipped", "no hosts"),
+        for how, result, error in ((Failure("not over\nat all"), "failed", "not over"), (Skipped("no hosts"), "skipped", "no hosts"),
                                  (ValueError(), "failed", "ValueError"), (SystemExit(143), "ended", "143"),
                                  (KeyboardInterrupt(), "ended", "KeyboardInterrupt")):
             with self.assertRaises(type(how)):
                 self.keeper().keep("a_case", lambda numbers, how=how: end(numbers, how))
             line = self.kept()[-1]
-            self.assertEqual((line["result"], line["why"], line["numbers"]), (result, why, {"events": 7}))
+            self.assertEqual((line["passed"], line["result"], line["error"], line["numbers"]), (False, result, error, {"events": 7}))
 
     def test_names_no_place_of_this_machine(self):
         def fail(_):
@@ -83,14 +84,36 @@ class ALine(unittest.TestCase):
         with self.assertRaises(Failure):
             self.keeper("--keep", str(self.root / "kept"), "--record", str(self.file), "--patience", "2").keep("a_case", fail)
         line = self.kept()[0]
-        self.assertEqual(line["command"], "tests/engine/chaos.py BINARY --keep PATH --patience 2")
-        self.assertEqual(line["why"], "PATH is not there, nor what/ever or 1/2")
+        self.assertEqual(line["command"], "python3 tests/engine/chaos.py BINARY --keep PATH --patience 2")
+        self.assertEqual(line["error"], "PATH is not there, nor what/ever or 1/2")
         self.assertNotIn(str(self.root), self.file.read_text(encoding="utf-8"))
 
     def test_is_not_written_unless_it_is_asked_for(self):
         seen = []
         self.keeper(path=False).keep("a_case", lambda numbers: seen.append(numbers))
         self.assertEqual((seen, self.file.exists()), ([{}], False))
+
+    def test_that_cannot_be_written_is_told_before_the_case_runs(self):
+        self.file = self.root / "nowhere" / "lines.jsonl"
+        seen = []
+        with self.assertRaisesRegex(FileNotFoundError, "nowhere"):
+            self.keeper().keep("a_case", lambda numbers: seen.append(numbers))
+        self.assertEqual(seen, [])
+
+    def test_of_the_file_beside_the_table_is_in_it_at_once(self):
+        def fail(_):
+            raise Failure("not over")
+
+        table = self.root / "TABLE.md"
+        with mock.patch.multiple(kept_records, LINES=self.file.resolve(), TABLE=table):
+            self.file.write_text('{"case": \n', encoding="utf-8")
+            with self.assertRaisesRegex(SystemExit, "lines.jsonl, line 1: no JSON"):  # Before a case runs.
+                self.keeper()
+            self.file.write_text("", encoding="utf-8")
+            with self.assertRaises(Failure):
+                self.keeper().keep("a_case", fail)
+        self.assertEqual(table.read_text(encoding="utf-8"), kept_records.table_of(self.kept()))
+        self.assertIn("| a case | failed | 0 s |", table.read_text(encoding="utf-8"))
 
     def test_of_a_shared_bench_has_the_numbers_of_its_own_case(self):
         bench = types.SimpleNamespace()
@@ -164,14 +187,14 @@ class Scripts(unittest.TestCase):
 
 
 class TheTable(unittest.TestCase):
-    LINE = {"date": "2026-11-29 10:00", "commit": "04ea3077aabbccdd", "program": "troupe 1", "command": "tests/engine/chaos.py BINARY", "cores": 2,
-            "case": "eight_nodes", "load": 0.31, "result": "failed", "why": "not | over", "seconds": 2640,
+    LINE = {"date": "2026-11-29T10:00:59+00:00", "commit": "04ea3077aabbccdd", "command": "python3 tests/engine/chaos.py BINARY", "cores": 2,
+            "case": "eight_nodes", "load": 0.31, "passed": False, "result": "failed", "error": "not | over", "seconds": 2640,
             "numbers": {"seed": 3, "events": 200, "steps": 1099, "slowest": {"head": {"s": 9.2, "of": 29}}, "memory_mib": [[309, 335]],
                         "windows": 31, "by_rounding": 0, "worst_parameters": 1.3e-15, "worst_losses": 2e-16, "off": 1e-14, "apart": 7.8e-15}}
 
     def test_has_a_row_for_a_line(self):
         self.assertEqual(kept_records.row_of(self.LINE),
-                         "| 2026-11-29 10:00 | 04ea3077 | `tests/engine/chaos.py BINARY` | eight nodes | failed | 44 min | 2 cores, load 0.31 | "
+                         "| 2026-11-29 10:00 | 04ea3077 | `python3 tests/engine/chaos.py BINARY` | eight nodes | failed | 44 min | 2 cores, load 0.31 | "
                          "seed 3; 200 events; 1,099 steps; slowest: head 9.2 s of 29; memory 309 to 335 MiB; 31 windows; "
                          "0 of them as far as rounding goes; parameters within 1.3e-15; losses within 2e-16; off by 1e-14 at the end; "
                          "undisturbed runs by 7.8e-15; not \\| over |")
@@ -181,19 +204,19 @@ class TheTable(unittest.TestCase):
         self.assertIn("| 119 s | 2 cores, load 0.31 | new 5; slowest: copy 26 ms; not", row)
 
     def test_says_what_was_run_before_lines_were_kept(self):
-        row = kept_records.row_of({"command": "c", "case": "a", "result": "passed", "numbers": {}, "seconds": None, "from": "notes", "remark": "r"})
+        row = kept_records.row_of({"date": None, "commit": None, "command": "c", "case": "a", "passed": True, "numbers": {}, "seconds": None, "from": "notes", "remark": "r"})
         self.assertEqual(row, "|  |  | `c` | a | passed |  |  | r; *from notes* |")
 
     def test_is_that_of_the_lines_that_are_kept(self):
-        lines = kept_records.read_records(kept_records.LINES)
+        lines = kept_lines.read(kept_records.LINES)
         self.assertEqual(kept_records.TABLE.read_text(encoding="utf-8"), kept_records.table_of(lines), "fix: run tests/engine/kept_records.py")
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(kept_records.main(["--check"]), 0)
 
     def test_is_of_whole_lines(self):
-        for line in kept_records.read_records(kept_records.LINES):
-            self.assertLessEqual({"date", "commit", "command", "case", "result", "seconds", "numbers"}, set(line))
-            self.assertIn(line["result"], ("passed", "failed", "skipped", "ended"))
+        for line in kept_lines.read(kept_records.LINES):
+            self.assertLessEqual({"date", "commit", "command", "passed", "case", "seconds", "numbers"}, set(line))
+            self.assertIn(line.get("result"), (None,) if line["passed"] else ("failed", "skipped", "ended"))
             self.assertNotRegex(json.dumps(line), r"/(tmp|root|home|work)/")
             if line.get("from") != "notes":  # It was appended by a script.
                 self.assertTrue(line["date"] and line["commit"] and line["cores"] and "load" in line, line)

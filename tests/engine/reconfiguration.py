@@ -208,7 +208,7 @@ def main():
     arguments = read_arguments(sys.argv[1:])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     binary = arguments.binary.resolve()
-    keeper = kept_records.Keeper(arguments.record, "reconfiguration.py", sys.argv[1:], binary)
+    keeper = kept_records.Keeper(arguments.record, sys.argv, binary)
     with tempfile.TemporaryDirectory(prefix="troupe-reconfiguration-") as folder:
         bench = DeepBench(binary, pathlib.Path(folder))
         return run_cases([case for case in CASES if not arguments.cases or any(word in case.__name__ for word in arguments.cases)],

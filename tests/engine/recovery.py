@@ -1210,7 +1210,7 @@ def read_arguments(words):
 
 def main():
     arguments = read_arguments(sys.argv[1:])
-    keeper = kept_records.Keeper(arguments.record, "recovery.py", sys.argv[1:], arguments.binary.resolve())
+    keeper = kept_records.Keeper(arguments.record, sys.argv, arguments.binary.resolve())
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(folder), arguments.device)
         bench.seed, bench.events, bench.draw = arguments.seed, arguments.chaos or RANDOM_EVENTS, random.Random(arguments.seed)
