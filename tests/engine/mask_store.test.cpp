@@ -215,6 +215,23 @@ TEST_CASE("masks of plans that were dropped are neither kept nor made", "[engine
   CHECK(equal(taken.value(), world.made(*dropped, parts[0])));
 }
 
+TEST_CASE("a step that is tried again has masks of its own", "[engine][recovery]") {
+  World world;
+  const auto first = world.iteration(0);
+  const auto again = std::make_shared<const IterationPlan>(*first);
+  const auto parts = world.parts(*first);
+  const std::int64_t count = std::ssize(parts);
+  MaskStore masks;
+  world.expect(masks, first);
+  world.expect(masks, again);
+  REQUIRE(soon([&] { return masks.tally().ahead == 2 * count; }));
+  CHECK(masks.tally().held == 2 * count);
+  for (const PartKey part : parts) REQUIRE(world.take(masks, *again, part).ok());
+  CHECK(masks.tally().held == count);
+  for (const PartKey part : parts) REQUIRE(world.take(masks, *first, part).ok());
+  CHECK(masks.tally().held == 0);
+}
+
 TEST_CASE("masks are kept of two iterations at most", "[engine]") {
   World world;
   MaskStore masks;
