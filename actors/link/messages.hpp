@@ -75,7 +75,8 @@ inline constexpr std::int32_t kResumable = 75;
 /// A head that was killed has written nothing of so many of the newest steps, at most.
 inline constexpr std::size_t kVerdictsKept = 16;
 
-/// How a node introduces itself.
+/// How a node introduces itself. Who comes may be of any build, older or newer: all up to `build`
+/// keep their order, and what is new stands at the end.
 struct NodeHello {
   std::string host;
   std::int32_t pid = 0;
@@ -85,11 +86,22 @@ struct NodeHello {
   std::string run_id = {};                ///< The same: of the run that it is a node of.
   std::int64_t incarnation = 0;           ///< The same: of the head that it lost.
   bool is_heads_own = false;              ///< The head started this process, on its own machine.
+  bool is_whole = true;  ///< Of who hears it: no other build's, whose rest cannot be read.
 
   template <class Inspector>
   friend typename Inspector::result_type inspect(Inspector& f, NodeHello& x) {
-    return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id, x.incarnation,
-             x.is_heads_own);
+    if constexpr (Inspector::writes_state) {
+      if (auto error = f(x.host, x.pid, x.wanted_node, x.build)) return error;
+      // CAF drops what cannot be read, and who waits for an answer would not hear of the build.
+      if (f(x.holding, x.run_id, x.incarnation, x.is_heads_own)) {
+        x = NodeHello{x.host, x.pid, x.wanted_node, x.build};
+        x.is_whole = false;
+      }
+      return {};
+    } else {
+      return f(x.host, x.pid, x.wanted_node, x.build, x.holding, x.run_id, x.incarnation,
+               x.is_heads_own);
+    }
   }
 };
 

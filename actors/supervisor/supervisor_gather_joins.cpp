@@ -73,6 +73,8 @@ bool is_same_process(const Member& node, const NodeHello& hello) {
 
 caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
   auto& state = self->state;
+  // It may hold state, and a refusal would end it.
+  if (!hello.is_whole) return turn_away(self, hello, "it is another build of troupe");
   if (hello.holding.empty()) {
     const auto sender = self->current_sender();  // The promise takes it away.
     auto promise = self->make_response_promise<NodeWelcome>();

@@ -191,6 +191,31 @@ TEST_CASE("a head of another build leaves nodes their state", "[actors][takeover
   CHECK(head.seen[1].stops.empty());
 }
 
+TEST_CASE("a node of another build of which nothing else is understood keeps what it may have",
+          "[actors][takeover]") {
+  const bool is_needed = GENERATE(false, true);
+  TakingOver taking([is_needed](job::Job& job) {
+    if (is_needed) one_pipeline(job);
+    job.recovery.from_checkpoint = true;
+  });
+  Head& head = taking.head;
+  for (const std::size_t id : {0u, 2u, 3u}) head.join_with(taking.at_step(id, 4));
+  NodeHello other{"far", 7, 1, "0.9"};
+  other.is_whole = false;
+  CHECK(head.join(other) == "it is another build of troupe");
+  CHECK(head.refusal.fix.empty());  // It looks on.
+  taking.pass(6s);
+  CHECK(head.ended.has_value() == is_needed);
+  if (is_needed) {  // It is no new node in the place of one that is gone for good.
+    CHECK(says(head.ended->message, "missing: node 1"));
+    CHECK(taking.opened.empty());
+    return;
+  }
+  REQUIRE(taking.opened.size() == 1);  // The job goes on, and it has nothing to wait for.
+  CHECK(says(head.join(other), "it is build 0.9 of troupe, the job runs 1.0"));
+  CHECK(says(head.refusal.fix, "build the same sources"));
+}
+
 TEST_CASE("a head with another build of a plug-in leaves nodes their state", "[actors][takeover]") {
   TakingOver taking;
   Head& head = taking.head;
