@@ -235,7 +235,7 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   }
   if (ends_by_its_step(self, id, kind)) return;
   const std::string what = loss_text(state.job.members, id);
-  if (state.job.phase() == Phase::joining && !state.job.is_stopping() && !is_heads_own(state, id)) {
+  if (state.job.phase() == Phase::joining && !state.job.is_stopping() && !is_own_place(state, id)) {
     state.resources->logger.warning(what + " before the job began; its place is free");
     return forget_node(self, id, what);
   }
@@ -280,12 +280,11 @@ void process_exited(Self self, std::int32_t pid, const std::string& how, std::in
     return node_lost(self, id,
                      is_own_doing(signal) ? FailureKind::crashed : FailureKind::unexplained);
   }
+  const std::string what =
+      "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined";
   if (state.job.phase() == Phase::joining)
-    fail(self,
-         {Errc::internal,
-          "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined",
-          {},
-          "its own message stands above"});
+    return fail(self, {Errc::internal, what, {}, "its own message stands above"});
+  give_up_own_places(state, what);
 }
 
 void expect_reason(Self self, const Error& error) {
@@ -302,7 +301,7 @@ void node_failed(Self self, NodeId id, Error& error, bool is_intact) {
   if (state.job.is_stopping() && state.stopping.error) return;
   if (error.code == Errc::cancelled) {  // A signal to its process.
     if (state.job.is_stopping() || state.job.phase() == Phase::ending) return;
-    if (state.job.phase() == Phase::joining && is_heads_own(state, id))
+    if (state.job.phase() == Phase::joining && is_own_place(state, id))
       return begin_stop(self, error.message + " at " + who, exit_code(error));
     return node_told_to_end(self, id, error.message);
   }

@@ -58,7 +58,7 @@ Error no_place(std::int32_t wanted, std::size_t count) {
 /// refused, and with it the job.
 bool is_for_heads_own(const SupervisorState& state, const NodeHello& hello) {
   const NodeId place{hello.wanted_node};
-  return !hello.is_heads_own && state.job.members.has(place) && is_heads_own(state, place) &&
+  return !hello.is_heads_own && state.job.members.has(place) && is_own_place(state, place) &&
          state.job.members[place].phase == Member::Phase::missing;
 }
 
@@ -126,8 +126,23 @@ void give_up_change(Self self, const Error& error) {
 
 }  // namespace
 
-bool is_heads_own(const SupervisorState& state, NodeId node) {
+bool is_own_place(const SupervisorState& state, NodeId node) {
   return node.value < state.resources->setup.job.cluster.local_nodes;
+}
+
+void give_up_own_places(SupervisorState& state, const std::string& what) {
+  const Phase phase = state.job.phase();
+  bool is_free = false;
+  for (std::size_t i = 0; i < state.job.members.size(); ++i) {
+    const NodeId place{i};
+    const bool is_awaited =
+        is_own_place(state, place) && state.job.members[place].phase == Member::Phase::missing;
+    if (is_awaited && (phase == Phase::applying || phase == Phase::training)) {
+      state.job.members.gone(place);
+      is_free = true;
+    }
+  }
+  if (is_free) state.resources->logger.warning(what + "; its place is free");
 }
 
 caf::result<NodeWelcome> join(Self self, const NodeHello& hello) {

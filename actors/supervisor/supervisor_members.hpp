@@ -23,7 +23,12 @@ void node_ready(SupervisorSelf self, const NodeReady& ready);
 
 /// Whether this place is one of the head's own nodes, which it starts once, on its own machine: in
 /// the place of one that was lost somebody may come whom it did not start (`NodeLink`).
-bool is_heads_own(const SupervisorState& state, NodeId node);
+bool is_own_place(const SupervisorState& state, NodeId node);
+
+/// A process that the head started ended before it came to a job that was taken up: the job goes
+/// on, and whoever asks may have the place. Which one it was to take is not known: none waits any
+/// more.
+void give_up_own_places(SupervisorState& state, const std::string& what);
 
 /// A node that was welcomed to a running job did not come that far: it is no loss.
 void newcomer_lost(SupervisorSelf self, NodeId node, const std::string& why);

@@ -135,7 +135,7 @@ bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
   const WorthSaving worth = worth_saving(state, state.job.left_without(lost));
   if (state.job.loop.progress().step == 0 || worth == WorthSaving::nothing) return false;
   const bool begins_again =
-      worth == WorthSaving::whole && state.saves.last_step > 0 && is_heads_own(state, lost);
+      worth == WorthSaving::whole && state.saves.last_step > 0 && is_own_place(state, lost);
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
   self->state.stopping.begins_again = begins_again;

@@ -133,7 +133,7 @@ void settle_wait(Self self, std::optional<ChosenWait> chosen, Move move) {
 bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error& why) {
   auto& state = self->state;
   const job::Job& job = state.resources->setup.job;
-  if (is_heads_own(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
+  if (is_own_place(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
       takes_its_state_away(state.job.members) ||
       !check_holders(state, state.job.left_without(lost)).ok())
     return false;

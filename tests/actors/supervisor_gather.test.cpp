@@ -150,6 +150,30 @@ TEST_CASE("a loss behind a takeover is borne before a batch is planned", "[actor
   CHECK_FALSE(head.seen[0].configurations[1].plan.nodes().contains(NodeId{1}));
 }
 
+TEST_CASE("a place for which one of the head's own nodes does not come is free",
+          "[actors][takeover]") {
+  job::Job three = engine::tiny_job();
+  three.cluster.nodes = three.cluster.local_nodes = 3;
+  three.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                      {1, 0, {{"llm", LayerRange{0, 2}}}},
+                                      {2, 0, {{"llm", LayerRange{2, 4}}}}}};
+  TakingOver taking([](job::Job& job) { job.cluster.local_nodes = 4; });
+  Head& head = taking.head;
+  for (std::size_t id = 0; id < 3; ++id) {
+    auto holding = taking.at_step(id, 4);
+    holding.plan = engine::make_parallel_plan(engine::prepare(three).value()).value();
+    head.join_with(std::move(holding));
+  }
+  taking.pass(1s);
+  REQUIRE(taking.started.size() == 1);  // Of the fourth, which the layout has no work for.
+  const NodeHello spot{"spot", 7, 3, "1.0 (abc)"};
+  CHECK(says(head.join(spot), "node 3 is one of those that the head starts itself"));
+  head.tell(exited_atom::value, std::int32_t{4711}, std::string("exited with code 3"),
+            std::int32_t{0});
+  CHECK_FALSE(head.ended);
+  CHECK(head.join(spot) == "3");
+}
+
 // Window: nobody holds a shard any more
 TEST_CASE("a head that only saves saves what nodes hold though it is no whole model",
           "[actors][takeover]") {
