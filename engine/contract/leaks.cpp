@@ -26,27 +26,33 @@ struct LeakingLayer {
   std::int64_t bytes = 0;  ///< Of each round.
 };
 
-/// What a layer keeps that is a stage of its own; 0, too, where it cannot run so.
-Result<std::int64_t> kept_alone(const StageBench& layers, StageId id) {
+/// What was found of a stage's layers.
+struct TriedLayers {
+  std::vector<LeakingLayer> leaking;  ///< In the order of the model.
+  bool is_each_tried = true;          ///< None that cannot run alone.
+};
+
+/// What a layer keeps that is a stage of its own; nothing: it cannot run so.
+Result<std::optional<std::int64_t>> kept_alone(const StageBench& layers, StageId id) {
   const auto state = layers.state(id);
   if (!state.ok()) return state.error();
   const auto stage = layers.make_built_in(id, state.value());
   if (!stage.ok()) return stage.error();
   const StageRows inputs = layers.draw_inputs(id);
-  const auto kept = kept_by_each([&] {
+  return kept_by_each([&] {
     const bool fine = layers.round(*stage.value(), id, {}, inputs).ok();
     stage.value()->abandon();
     return fine;
   });
-  return kept.value_or(0);
 }
 
-/// In the order of the model; those that cannot run alone are left out.
-std::vector<LeakingLayer> leaking_layers(const StageBench& whole, StageId id,
-                                         const std::function<void()>& on_begin) {
-  std::vector<LeakingLayer> found;
+TriedLayers try_layers(const StageBench& whole, StageId id, const std::function<void()>& on_begin) {
+  TriedLayers tried;
   const auto made = whole.layered();
-  if (!made.ok()) return found;
+  if (!made.ok()) {
+    tried.is_each_tried = false;
+    return tried;
+  }
   const StageBench& layers = *made.value();
   const auto is_of_stage = [&](const LayerRun& layer) {
     return std::ranges::any_of(whole.plan().at(id).runs, [&](const LayerRun& run) {
@@ -59,11 +65,13 @@ std::vector<LeakingLayer> leaking_layers(const StageBench& whole, StageId id,
     if (!is_of_stage(layer)) continue;
     on_begin();
     const auto kept = call_guarded(Errc::internal, [&] { return kept_alone(layers, StageId{s}); });
-    if (!kept.ok() || kept.value() == 0) continue;
+    const std::int64_t bytes = kept.ok() ? kept.value().value_or(-1) : -1;
+    if (bytes < 0) tried.is_each_tried = false;
+    if (bytes <= 0) continue;
     const ModuleSpec& module = layers.plan().model.at(layer.module);
-    found.push_back({module.layers[at(layer.layers.begin)].name, kept.value()});
+    tried.leaking.push_back({module.layers[at(layer.layers.begin)].name, bytes});
   }
-  return found;
+  return tried;
 }
 
 }  // namespace
@@ -85,7 +93,7 @@ Breach leak_of(const StageBench& bench, StageId id, std::int64_t bytes,
   Breach leak{
       "memory", "each round keeps " + std::to_string(bytes) + " bytes for good",
       "tensors that a layer keeps: in a member, in something static, in a graph of autograd"};
-  const auto layers = leaking_layers(bench, id, on_begin);
+  const auto [layers, is_each_tried] = try_layers(bench, id, on_begin);
   for (std::size_t i = 0; i < std::min(layers.size(), kNamed); ++i)
     leak.found += (i == 0 ? "; by itself layer '" : ", layer '") + layers[i].name + "' keeps " +
                   std::to_string(layers[i].bytes);
@@ -93,7 +101,9 @@ Breach leak_of(const StageBench& bench, StageId id, std::int64_t bytes,
     leak.found += ", and " + std::to_string(layers.size() - kNamed) + " more keep some";
   if (!layers.empty()) return leak;
   const std::string kind = bench.kind_of(id);
-  if (kind.empty()) {
+  if (!is_each_tried) {
+    leak.found += "; not each of its layers can be tried by itself";
+  } else if (kind.empty()) {
     leak.found += "; no layer does so by itself";
   } else {
     leak.found += "; its layers, run by the engine's own stage, keep none";

@@ -20,7 +20,8 @@ std::optional<std::int64_t> kept_by_each(const std::function<bool()>& round);
 
 /// What is said of a stage that keeps so many bytes of each round: with the layers that do so when
 /// each is tried alone by the engine's own stage, five at most; else with the stage's kind, if it
-/// has one. `on_begin`: called before each layer. Cost: five rounds of the stage, about.
+/// has one and each layer could be tried. `on_begin`: called before each layer. Cost: five rounds
+/// of the stage, about.
 Breach leak_of(const StageBench& bench, StageId id, std::int64_t bytes,
                const std::function<void()>& on_begin);
 

@@ -5,7 +5,6 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include <cmath>
-#include <regex>
 #include <tuple>
 
 #include "engine/contract/made_samples.hpp"
@@ -13,23 +12,10 @@
 #include "engine/execution/plan_slices.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "tests/engine/audio_job.hpp"
-#include "tests/engine/faulty_family.hpp"
-#include "tests/engine/faulty_stage.hpp"
+#include "tests/engine/faulty_job.hpp"
 
 namespace troupe::engine {
 namespace {
-
-ContractOptions by_layer() {
-  ContractOptions options;
-  options.bench.is_by_layer = true;
-  return options;
-}
-
-std::vector<StageVerdict> check(const job::Job& job, const ContractOptions& options) {
-  auto verdicts = check_contract(job, options);
-  REQUIRE(verdicts.ok());
-  return std::move(verdicts).value();
-}
 
 void expect_kept(const std::vector<StageVerdict>& verdicts) {
   REQUIRE_FALSE(verdicts.empty());
@@ -43,16 +29,6 @@ void expect_kept(const std::vector<StageVerdict>& verdicts) {
 
 bool keeps(const StageVerdict& verdict, const std::string& promise) {
   return std::ranges::find(verdict.kept, promise) != verdict.kept.end();
-}
-
-/// The tiny job with a fault in its projector's layer.
-job::Job faulty_job(const std::string& fault) {
-  register_faulty_family();
-  register_faulty_stage();
-  job::Job job = tiny_job();
-  job.modules[1].family = "faulty";
-  job.modules[1].config = FaultyConfig{fault};
-  return job;
 }
 
 /// The promises that its projector breaks, each once, in order.
@@ -205,39 +181,6 @@ TEST_CASE("a module of several layers is tried as two stages", "[engine][errors]
   INFO(first.found);
   CHECK(first.found.starts_with("projector 0 by itself: rows are "));
   CHECK(first.found.ends_with(" x 17"));  // The llm has 16 columns.
-}
-
-TEST_CASE("a layer that keeps memory is named among those of its stage", "[engine][errors]") {
-  ContractOptions options;
-  options.module = "projector";
-  const auto verdicts = check(faulty_job("keeps"), options);
-  REQUIRE(verdicts.size() == 1);
-  REQUIRE(verdicts.front().breaches.size() == 1);
-  const Breach& leak = verdicts.front().breaches.front();
-  CHECK(leak.promise == "memory");
-  INFO(leak.found);
-  // Alone it gets the same rows, so that all bytes are its; the first layer keeps none.
-  CHECK(std::regex_match(leak.found,
-                         std::regex("each round keeps ([1-9][0-9]*) bytes for good; by itself "
-                                    "layer 'projector\\.second' keeps \\1")));
-  CHECK(leak.fix.starts_with("tensors that a layer keeps"));
-}
-
-TEST_CASE("memory that a stage keeps beside its layers is its kind's", "[engine][errors]") {
-  ContractOptions options = by_layer();
-  options.module = "projector";
-  stage_fault() = "keeps";
-  const auto verdicts = check(faulty_job("none"), options);
-  stage_fault().clear();
-  REQUIRE(verdicts.size() == 1);
-  REQUIRE(verdicts.front().breaches.size() == 1);
-  const Breach& leak = verdicts.front().breaches.front();
-  CHECK(leak.promise == "memory");
-  // By hand: two microbatches, ten doubles at the forward of each.
-  CHECK(
-      leak.found ==
-      "each round keeps 160 bytes for good; its layers, run by the engine's own stage, keep none");
-  CHECK(leak.fix == "tensors that stage kind 'around-faulty' keeps");
 }
 
 TEST_CASE("a stage that does not fit is named and not tried", "[engine]") {

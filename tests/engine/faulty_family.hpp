@@ -26,14 +26,15 @@ struct FaultyConfig {
   friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
 };
 
-inline const std::vector<std::string> kFaults{"none",   "chooses",  "steep",  "writes",
-                                              "asks",   "copies",   "mixes",  "adds",
-                                              "widens", "pretends", "throws", "keeps"};
+inline const std::vector<std::string> kFaults{"none",   "chooses", "steep", "writes", "asks",
+                                              "copies", "mixes",   "adds",  "widens", "pretends",
+                                              "throws", "keeps",   "hoards"};
 
 /// Of a projector of two layers: one column more between them than there is, the first one's work
-/// said of the second, or one that keeps rows, behind one that keeps none.
+/// said of the second, or one that keeps rows, behind one that keeps none. hoards: keeps and
+/// widens.
 inline bool has_two_layers(const std::string& fault) {
-  return fault == "widens" || fault == "pretends" || fault == "keeps";
+  return fault == "widens" || fault == "pretends" || fault == "keeps" || fault == "hoards";
 }
 
 /// gelu(x W^T + b), with a constant beside it.
@@ -47,7 +48,8 @@ class FaultyLayer final : public models::ParameterLayer {
     if (fault_ == "throws") throw std::runtime_error("too tired");
     if (fault_ == "writes") *p[2].data_ptr<double>() += 1;
     if (fault_ == "asks") p[2].requires_grad_(true);
-    if (fault_ == "keeps" && !has_constant()) kept_.push_back(rows.detach().clone());
+    if ((fault_ == "keeps" || fault_ == "hoards") && !has_constant())
+      kept_.push_back(rows.detach().clone());
     const at::Tensor weight = fault_ == "copies" ? copied(p[0]) : p[0];
     const at::Tensor out = kernels::gelu(kernels::linear(rows, weight, p[1]));
     // Right, and it jumps: a choice by the values, as experts are chosen.
@@ -97,7 +99,7 @@ inline void register_faulty_family() {
     made.layers.back().parameters = {
         {module.name + ".second.weight", {widths.output, widths.output}},
         {module.name + ".second.bias", {widths.output}, models::Initial::zeros}};
-    if (fault == "widens") ++made.hidden_width;
+    if (fault == "widens" || fault == "hoards") ++made.hidden_width;
     return made;
   };
   family.works = [](const ModuleConfig& module, const models::Widths& widths) {
