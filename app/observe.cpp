@@ -70,6 +70,10 @@ class Named final : public observers::Observer {
  public:
   Named(std::string name, std::unique_ptr<observers::Observer> observer)
       : name_(std::move(name)), observer_(std::move(observer)) {}
+  ~Named() override {
+    const plugins::CallingUser calling(call_of("destructor", name_));
+    observer_.reset();
+  }
 
   void see(const observers::Observed& part) override {
     const plugins::CallingUser calling(call_of("see", name_));
@@ -90,7 +94,7 @@ class Named final : public observers::Observer {
 
  private:
   const std::string name_;
-  const std::unique_ptr<observers::Observer> observer_;
+  std::unique_ptr<observers::Observer> observer_;
 };
 
 /// One that a plug-in registered, or the program that this is linked into.

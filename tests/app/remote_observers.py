@@ -71,6 +71,11 @@ struct Asleep final : Observer {
   void see(const Observed&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
 };
 
+struct Clinging final : Observer {
+  ~Clinging() override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
+  void see(const Observed&) override {}
+};
+
 int told(const Error& error) {
   std::cerr << to_string(error) << "\n";
   return exit_code(error);
@@ -130,6 +135,8 @@ int main(int count, char** words) {
     auto added = register_observer({"asleep", [](const Place&) {
       while (std::getenv("OWN_ASLEEP") != nullptr) std::this_thread::sleep_for(std::chrono::hours(1));
       return std::make_unique<Asleep>(); }});
+    if (!added.ok()) return added;
+    added = register_observer({"clinging", [](const Place&) { return std::make_unique<Clinging>(); }});
     if (!added.ok()) return added;
     return register_observer({"bits", [](const Place& place) {
       return std::make_unique<Bits>(place.folder / ("node-" + std::to_string(place.node)), 0, false); }});
@@ -379,13 +386,13 @@ def one_that_throws_ends_alone(bench):
 
 
 def one_that_never_returns_ends_the_command_by_its_name(bench):
-    """Whether it is made, or sees. The job goes on."""
+    """Whether it is made, sees, or is to go. The job goes on."""
     run = bench.folder / "asleep"
-    words = ["observe", run, "--observer", "asleep", "--folder", bench.folder / "seen-asleep", "--timeout", "2"]
-    with bench.running("asleep", steps=2000) as job:
-        for call, env in (("make", {"OWN_ASLEEP": "1"}), ("see", {})):
-            _, err = ended(bench.start(bench.own, *words, env={**os.environ, **env}), 1)
-            expect(f"--timeout: `{call}` of observer 'asleep' has not returned for 2 s" in err and "look for a loop without an end in it; raise --timeout" in err, err)
+    words = ["observe", run, "--folder", bench.folder / "seen-asleep", "--timeout", "2", "--steps", "1"]
+    with bench.running("asleep", steps=100000) as job:
+        for call, name, env in (("make", "asleep", {"OWN_ASLEEP": "1"}), ("see", "asleep", {}), ("destructor", "clinging", {})):
+            _, err = ended(bench.start(bench.own, *words, "--observer", name, env={**os.environ, **env}), 1)
+            expect(f"--timeout: `{call}` of observer '{name}' has not returned for 2 s" in err and "look for a loop without an end in it; raise --timeout" in err, err)
         expect(job.process.poll() is None, "the job ended before")
         job.stop()
 
