@@ -297,8 +297,10 @@ void decide(Self self, const std::set<NodeId>& late) {
     return do_without(self, "step " + std::to_string(saved) +
                                 " is saved, and they have only come to " + std::to_string(step));
   Gathering& gathering = *state.gathering;
+  // Some were sent away before.
   for (const auto& [id, why] : gathered.strays)
-    if (!gathering.unreached.contains(id)) dismiss(self, id, why);
+    if (gathering.holdings.contains(id) && !gathering.unreached.contains(id))
+      dismiss(self, id, why);
   if (!gathered.must_finish.empty() || !gathered.must_settle.empty())
     return give_word(self, gathered);
   const bool is_known = gathering.is_connected;

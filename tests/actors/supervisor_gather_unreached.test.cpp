@@ -4,6 +4,8 @@
 
 #include "actors/supervisor/supervisor_gather.hpp"
 
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <span>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "tests/actors/taking_over.hpp"
+#include "tests/support/scratch_folder.hpp"
 #include "tests/transport/forwarding_transport.hpp"
 
 namespace troupe::actors {
@@ -113,6 +116,28 @@ TEST_CASE("a new head that reaches nobody leaves all of them to another one",
              "there; nodes of this run go on waiting for a head, with their state"));
   CHECK(says(head.ended->message, "node 0 (host, pid 100)"));
   check_left_alone(taking);
+}
+
+TEST_CASE("who did not finish in time is sent away once, also where another one is not reached",
+          "[actors][takeover]") {
+  const testing::ScratchFolder scratch;
+  TakingOver taking;
+  Head& head = taking.head;
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, scratch / "log"}).value();
+  head.resources.transport =
+      std::make_unique<CutOff>(std::move(head.resources.transport), std::set<transport::Peer>{0});
+  for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, id == 1 ? 3 : 4));
+  taking.pass(4s);  // Node 1 has two of them for the step that it lacks.
+  CHECK_FALSE(head.ended);
+  for (const std::size_t id : {0u, 1u}) CHECK(head.seen[id].restarts.size() == 1);
+  REQUIRE(head.seen[2].configurations.size() == 1);
+  CHECK((head.seen[2].configurations[0].plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+  std::ifstream stream(scratch / "log");
+  const std::string log{std::istreambuf_iterator<char>(stream), {}};
+  const auto told = log.find("cannot go on: it did not finish step 4 in time");
+  REQUIRE(told != std::string::npos);
+  CHECK(log.find("cannot go on: it did not finish step 4 in time", told + 1) == std::string::npos);
 }
 
 TEST_CASE("half a model without a node that is not reached is given up as any other",
