@@ -68,6 +68,7 @@ void offered(Self self, const Offers& offers) {
       .then(
           [self, epoch](finish_atom) {
             if (epoch != self->state.job.members.generation()) return;  // Collected anew.
+            if (epoch == self->state.uncollected) return;               // It said so before.
             self->state.collections.pop_front();
             collect_next(self);
           },

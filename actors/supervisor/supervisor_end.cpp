@@ -320,11 +320,12 @@ void device_failed(Self self, NodeId id, Error& error) {
 }
 
 void head_failed(Self self, const Error& error) {
-  const auto& state = self->state;
+  auto& state = self->state;
   // Of a batch that cannot be planned, or of a run folder whose disk fails: checkpoints may lie on
   // another one. After any other trouble of these actors nothing can be saved without them.
   const bool may_save = error.code == Errc::infeasible || error.code == Errc::bad_data ||
                         error.code == Errc::io_failed;
+  if (state.job.phase() == Phase::collecting) state.uncollected = state.job.members.generation();
   if (!state.lost_while_collected.empty() && error.code != Errc::io_failed)
     return collect_without_lost(self);
   if (!may_save) return fail(self, error);

@@ -150,6 +150,8 @@ struct SupervisorState {
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;
+  /// The generation whose collection failed: what the recorder answers to it is no success.
+  EpochNumber uncollected = 0;
   /// Nodes that were lost after all tensors of the last collection had been offered, and what ends
   /// the job if it cannot do without them: theirs may have come, and only the recorder knows.
   /// Count if they have not.

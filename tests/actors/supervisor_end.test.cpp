@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "tests/actors/head_fixture.hpp"
+#include "tests/actors/saving_head.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -98,6 +98,27 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
     REQUIRE(head.seen[0].saves.size() == 1);
     CHECK(head.seen[0].saves[0].step == 1);
   }
+}
+
+// Window: final tensors are offered
+TEST_CASE("a model that did not come whole does not end a job that waits for nodes",
+          "[actors][recovery]") {
+  SavingHead saving(1);
+  Head& head = saving.head;
+  head.recorder.busy = true;
+  saving.run_step(1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
+  head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {3}}};
+  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+            std::int32_t{9});
+  head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+  caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});  // It has answered.
+  head.system.run();
+  REQUIRE_FALSE(head.seen[0].saves.empty());
+  saving.write({3});
+  saving.keep();
+  CHECK_FALSE(head.ended);  // Whom it waits for may bring what no layout can do without.
+  for (const std::size_t id : {0u, 1u, 2u}) CHECK(head.seen[id].stops.empty());
 }
 
 TEST_CASE("a node lost while the model is written is the reason where it alone had a part of it",
