@@ -73,6 +73,7 @@ void Membership::gone(NodeId node) {
   leaving_.erase(node);
   told_.erase(node);
   cut_off_.erase(node);
+  late_broken_.erase(node);
   first_signs_.erase(node);
 }
 
@@ -194,6 +195,10 @@ bool Membership::miss_head(NodeId node, std::string how) {
   if (!told_.contains(node)) return false;
   cut_off_.emplace(node, std::move(how));
   return true;
+}
+
+bool Membership::lose_way_to_head(NodeId node, std::string how) {
+  return told_.contains(node) && late_broken_.emplace(node, std::move(how)).second;
 }
 
 void Membership::suspect(NodeId node, Time since) {

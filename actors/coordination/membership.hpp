@@ -177,6 +177,10 @@ class Membership {
   /// A node and the head have no way for tensors between them, `how`. Returns whether that counts:
   /// it was told of the newest layout and is still here.
   bool miss_head(NodeId node, std::string how);
+  /// One that there was broke, and nothing goes that way yet. Returns whether that is news.
+  bool lose_way_to_head(NodeId node, std::string how);
+  /// From now on something does: who has lost its way has none.
+  void need_ways_to_head() { cut_off_.merge(std::exchange(late_broken_, {})); }
   /// Nodes that have none, of those there are, and how; also in the generations after.
   const std::map<NodeId, std::string>& cut_off() const { return cut_off_; }
   /// Whether that is all of them: then it is the head that is cut off.
@@ -213,7 +217,8 @@ class Membership {
   EpochNumber generation_ = 0;
   std::set<NodeId> told_;  ///< Of the newest layout, and not gone since.
   std::map<NodeId, std::set<NodeId>> missed_;
-  std::map<NodeId, std::string> cut_off_;  ///< Of `told_`.
+  std::map<NodeId, std::string> cut_off_;      ///< Of `told_`.
+  std::map<NodeId, std::string> late_broken_;  ///< The same, of ways that nothing needs yet.
   std::map<NodeId, Time> first_signs_;
   StatePlacement placed_;
   std::optional<Time> short_since_;

@@ -34,10 +34,19 @@ void collect_next(Self self) {
 
 }  // namespace
 
+bool is_with_recorder(const SupervisorState& state) {
+  return state.job.phase() == Phase::collecting && state.offering_devices == state.devices.size();
+}
+
+bool is_collected(const SupervisorState& state) {
+  return is_with_recorder(state) && state.collections.size() == 1;
+}
+
 void begin_collecting(Self self) {
   auto& state = self->state;
   state.job.collect();
   tell_of_change(self);
+  if (lose_broken_ways(self)) return;
   // A job that goes on after step 1 has them no more; they were written before.
   if (state.resources->setup.job.train.dump_gradients && state.resources->resume.is_start())
     state.collections.push_back(Collection::first_gradients);

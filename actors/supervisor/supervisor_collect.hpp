@@ -15,6 +15,12 @@ void begin_collecting(SupervisorSelf self);
 /// left.
 void collect_without_lost(SupervisorSelf self);
 
+/// Whether all has been offered, so that the recorder alone knows what has come, and says so.
+bool is_with_recorder(const SupervisorState& state);
+
+/// Whether the recorder collects the last tensors, so that no node has anything left to say.
+bool is_collected(const SupervisorState& state);
+
 /// A device offers its tensors of a collection.
 void offered(SupervisorSelf self, const Offers& offers);
 

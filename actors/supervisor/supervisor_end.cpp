@@ -111,12 +111,6 @@ bool is_changing(const SupervisorState& state, NodeId node) {
           has_device(loop.under_way().front(), state.configuration.plan, node));
 }
 
-/// Whether the recorder collects the last tensors, so that no node has anything left to say.
-bool is_collected(const SupervisorState& state) {
-  return state.job.phase() == Phase::collecting && state.collections.size() == 1 &&
-         state.offering_devices == state.devices.size();
-}
-
 /// Where the same losses come again and again, somebody has to look.
 constexpr std::int32_t kMostTries = 3;
 
@@ -328,6 +322,8 @@ void head_failed(Self self, const Error& error) {
   if (state.job.phase() == Phase::collecting) state.uncollected = state.job.members.generation();
   if (!state.lost_while_collected.empty() && error.code != Errc::io_failed)
     return collect_without_lost(self);
+  if (is_with_recorder(state) && is_of_machines(error) && !state.job.members.cut_off().empty())
+    return settle_cut_off(self, error);
   if (!may_save) return fail(self, error);
   save_and_fail(self, error);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/supervisor/saved_parts.hpp"
+#include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
@@ -243,18 +244,52 @@ bool lose_cut_off(Self self, std::string& hindrance) {
   return goes_on;
 }
 
+/// Whether a way from it to the head is waited for: a layout comes up and it has not connected all,
+/// or the model is collected.
+bool needs_way_to_head(const SupervisorState& state, NodeId node) {
+  if (state.job.phase() == Phase::collecting) return true;
+  return state.job.phase() == Phase::applying && state.job.members.has(node) &&
+         state.job.members[node].phase == Member::Phase::ready;
+}
+
+/// REQUIRES: it is cut off.
+Error no_way_to_head(const SupervisorState& state, NodeId node) {
+  return {Errc::transport_failed,
+          "there is no way for tensors between the head and " + describe(state.job.members, node) +
+              ": " + state.job.members.cut_off().at(node),
+          {},
+          {}};
+}
+
 }  // namespace
 
 void head_missed(Self self, NodeId node, const std::string& how) {
   auto& state = self->state;
+  if (!needs_way_to_head(state, node)) {
+    if (state.job.members.lose_way_to_head(node, with_hosts(state, how)))
+      state.resources->logger.warning(
+          describe(state.job.members, node) +
+          " has lost its way to the head: " + with_hosts(state, how) +
+          "; it trains on, because no tensor goes that way before the model is collected");
+    return;
+  }
   if (!state.job.members.miss_head(node, with_hosts(state, how))) return;
   state.job.members.suspect(node, now(self));
-  expect_reason(
-      self, {Errc::transport_failed,
-             "there is no way for tensors between the head and " +
-                 describe(state.job.members, node) + ": " + state.job.members.cut_off().at(node),
-             {},
-             {}});
+  expect_reason(self, no_way_to_head(state, node));
+}
+
+bool lose_broken_ways(Self self) {
+  auto& members = self->state.job.members;
+  members.need_ways_to_head();
+  if (members.cut_off().empty()) return false;
+  settle_cut_off(self, no_way_to_head(self->state, members.cut_off().begin()->first));
+  return true;
+}
+
+void settle_cut_off(Self self, const Error& error) {
+  std::string hindrance;
+  if (!lose_cut_off(self, hindrance))
+    save_and_fail(self, broken_way(self->state, error, hindrance));
 }
 
 void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error) {
@@ -265,6 +300,9 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
   // To save what there is needs no way between nodes, and a stop has an end of its own.
   if (state.job.is_over() || state.job.is_stopping()) return;
   if (state.job.members.is_miss_explained()) return;  // They are lost, and known to be.
+  // The model may have come whole: the recorder says so, or what it lacks (`head_failed`).
+  const bool may_have_come = is_with_recorder(state) && state.job.members.missed().empty();
+  if (may_have_come && !state.job.members.cut_off().empty()) return;
   std::string hindrance;
   if (lose_cut_off(self, hindrance)) return;
   const auto tolerance = state.resources->setup.job.cluster.fault_tolerance;

@@ -59,8 +59,16 @@ void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber 
                  const std::string& how);
 
 /// A node and the head have no way for tensors, `how`, though it answers. It is done without in a
-/// moment, unless it is lost by then, or no node has such a way.
+/// moment, unless it is lost by then, or no node has such a way. One that breaks while steps run
+/// costs nobody yet: nothing goes that way before the model is collected.
 void head_missed(SupervisorSelf self, NodeId node, const std::string& how);
+
+/// The model is to be collected: does without nodes whose way to the head broke before. Returns
+/// whether there are any; then it is not collected now.
+bool lose_broken_ways(SupervisorSelf self);
+
+/// Does without nodes that are cut off from the head, or ends with `error`.
+void settle_cut_off(SupervisorSelf self, const Error& error);
 
 /// That moment has passed and the layout is still the same: does without nodes that are cut off
 /// from the head; else without the node that most peers miss and that the job can do without; or

@@ -175,6 +175,23 @@ TEST_CASE("nodes without a way to the head are cut off, unless none has one", "[
   CHECK_FALSE(members.is_head_cut_off());
 }
 
+TEST_CASE("a way to the head that broke counts once something needs it", "[coordination]") {
+  Membership members = members_of(3);
+  CHECK_FALSE(members.lose_way_to_head(NodeId{1}, "reset"));  // It was told of no layout yet.
+  members.begin_generation();
+  for (const std::int32_t id : {0, 1, 2}) CHECK(members.lose_way_to_head(NodeId{id}, "reset"));
+  CHECK_FALSE(members.lose_way_to_head(NodeId{1}, "reset"));  // That is known.
+  CHECK(members.cut_off().empty());
+  members.gone(NodeId{2});
+  members.join(NodeId{2}, "host", 9, {});  // Another process.
+  members.ready(NodeId{2}, true);
+  members.begin_generation();
+  CHECK(members.miss_head(NodeId{0}, "refused"));
+  members.need_ways_to_head();
+  CHECK((members.cut_off() ==
+         std::map<NodeId, std::string>{{NodeId{0}, "refused"}, {NodeId{1}, "reset"}}));
+}
+
 TEST_CASE(
     "a loss costs the shards that nobody else holds, then those with fewer holders than promised",
     "[coordination]") {
