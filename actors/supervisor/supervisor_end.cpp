@@ -322,8 +322,8 @@ void head_failed(Self self, const Error& error) {
   if (state.job.phase() == Phase::collecting) state.uncollected = state.job.members.generation();
   if (!state.lost_while_collected.empty() && error.code != Errc::io_failed)
     return collect_without_lost(self);
-  if (is_with_recorder(state) && is_of_machines(error) && !state.job.members.cut_off().empty())
-    return settle_cut_off(self, error);
+  // Whose tensors did not come, or why, shows in a moment, and all that nodes have can be saved.
+  if (is_with_recorder(state) && is_of_machines(error)) return expect_reason(self, error);
   if (!may_save) return fail(self, error);
   save_and_fail(self, error);
 }

@@ -282,14 +282,11 @@ bool lose_broken_ways(Self self) {
   auto& members = self->state.job.members;
   members.need_ways_to_head();
   if (members.cut_off().empty()) return false;
-  settle_cut_off(self, no_way_to_head(self->state, members.cut_off().begin()->first));
-  return true;
-}
-
-void settle_cut_off(Self self, const Error& error) {
+  const Error error = no_way_to_head(self->state, members.cut_off().begin()->first);
   std::string hindrance;
   if (!lose_cut_off(self, hindrance))
     save_and_fail(self, broken_way(self->state, error, hindrance));
+  return true;
 }
 
 void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error) {
@@ -299,9 +296,12 @@ void settle_missed_peers(Self self, EpochNumber epoch_number, const Error& error
   if (state.job.is_regrouping() && state.job.phase() != Phase::applying) return;
   // To save what there is needs no way between nodes, and a stop has an end of its own.
   if (state.job.is_over() || state.job.is_stopping()) return;
+  const bool is_incomplete = state.uncollected == state.job.members.generation();
+  if (is_incomplete && !state.lost_while_collected.empty()) return collect_without_lost(self);
   if (state.job.members.is_miss_explained()) return;  // They are lost, and known to be.
   // The model may have come whole: the recorder says so, or what it lacks (`head_failed`).
-  const bool may_have_come = is_with_recorder(state) && state.job.members.missed().empty();
+  const bool may_have_come =
+      is_with_recorder(state) && !is_incomplete && state.job.members.missed().empty();
   if (may_have_come && !state.job.members.cut_off().empty()) return;
   std::string hindrance;
   if (lose_cut_off(self, hindrance)) return;

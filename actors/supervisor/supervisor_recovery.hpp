@@ -67,9 +67,6 @@ void head_missed(SupervisorSelf self, NodeId node, const std::string& how);
 /// whether there are any; then it is not collected now.
 bool lose_broken_ways(SupervisorSelf self);
 
-/// Does without nodes that are cut off from the head, or ends with `error`.
-void settle_cut_off(SupervisorSelf self, const Error& error);
-
 /// That moment has passed and the layout is still the same: does without nodes that are cut off
 /// from the head; else without the node that most peers miss and that the job can do without; or
 /// ends with `error`.

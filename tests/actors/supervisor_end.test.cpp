@@ -2,6 +2,7 @@
 
 #include "actors/supervisor/supervisor_end.hpp"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 
 #include "tests/actors/saving_head.hpp"
@@ -98,6 +99,29 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
     REQUIRE(head.seen[0].saves.size() == 1);
     CHECK(head.seen[0].saves[0].step == 1);
   }
+}
+
+// Window: final tensors are offered
+TEST_CASE("tensors that did not come are told before whose they are", "[actors][recovery]") {
+  const bool is_lost = GENERATE(true, false);
+  Head head(1);
+  head.recorder.busy = true;
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
+  head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+  CHECK_FALSE(head.ended);
+  if (is_lost) {
+    head.tell(lost_atom::value, NodeId{0}, NodeId{3}, EpochNumber{1}, std::string("reset"));
+    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
+              std::int32_t{9});
+  }
+  head.pass(1s, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.size() == (is_lost ? 2 : 1));  // They are collected again.
+  if (!is_lost)
+    for (const NodeSeen& node : head.seen) CHECK_FALSE(node.saves.empty());
 }
 
 // Window: final tensors are offered
