@@ -17,7 +17,7 @@ namespace {
 
 void adamw(const AdamWTensors&, const AdamWCoefficients&, Stream) { none(); }
 
-void sum_of_squares(const void*, std::int64_t, bool, double*, Stream) { none(); }
+void add_squares(const void*, std::int64_t, bool, double*, double*, Stream) { none(); }
 
 bool supports(int) { return false; }
 

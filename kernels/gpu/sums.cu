@@ -14,7 +14,7 @@ constexpr int kThreads = 512;
 // Pieces of 16 bytes in turn, then what is left. Where these do not begin at multiples of 16 bytes,
 // the same elements are read one by one.
 template <bool Aligned, class T>
-__global__ void add_squares(const T* values, std::int64_t count, double* parts) {
+__device__ inline double own_squares(const T* values, std::int64_t count) {
   constexpr int kCount = kPerVector<T>;
   const std::int64_t pieces = count / kCount;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -31,29 +31,41 @@ __global__ void add_squares(const T* values, std::int64_t count, double* parts) 
   }
   for (std::int64_t i = pieces * kCount + thread; i < count; i += kSquareParts * kThreads)
     sum += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  sum = sum_over_block<kThreads>(sum);
-  if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+  return sum;
 }
 
-__global__ void add_parts(double* parts) {
+template <bool Aligned, class T>
+__global__ void sum_squares(const T* values, std::int64_t count, double* room, double* total) {
   static_assert(kSquareParts == kThreads);
-  const double sum = sum_over_block<kThreads>(parts[threadIdx.x]);
-  if (threadIdx.x == 0) parts[0] = sum;
+  __shared__ bool is_last;
+  double sum = sum_over_block<kThreads>(own_squares<Aligned>(values, count));
+  auto* const done = reinterpret_cast<unsigned*>(room + kSquareParts);
+  if (threadIdx.x == 0) {
+    room[blockIdx.x] = sum;
+    __threadfence();  // The part is there before it counts as done.
+    is_last = atomicAdd(done, 1U) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  sum = sum_over_block<kThreads>(__ldcg(room + threadIdx.x));
+  if (threadIdx.x != 0) return;
+  *total += sum;
+  *done = 0;
 }
 
 }  // namespace
 
-void sum_of_squares(const void* values, std::int64_t count, bool wide, double* parts,
-                    Stream stream) {
+void add_squares(const void* values, std::int64_t count, bool wide, double* room, double* total,
+                 Stream stream) {
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     const bool aligned = reinterpret_cast<std::uintptr_t>(values) % 16 == 0;
-    start(aligned ? add_squares<true, T> : add_squares<false, T>,
+    start(aligned ? sum_squares<true, T> : sum_squares<false, T>,
           dim3(static_cast<unsigned>(kSquareParts)), kThreads, 0, stream,
-          static_cast<const T*>(values), count, parts);
+          static_cast<const T*>(values), count, room, total);
   };
   wide ? run(double{}) : run(float{});
-  start(add_parts, dim3(1), kThreads, 0, stream, parts);
 }
 
 }  // namespace troupe::kernels::gpu

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
@@ -55,18 +54,22 @@ at::Tensor plain(const at::Tensor& tensor) {
   return tensor.detach().to(at::kCPU, type).contiguous();
 }
 
-at::Tensor square_on_gpu(const at::Tensor& values) {
-  namespace gpu = kernels::gpu;
-  const at::Tensor parts = at::empty({gpu::kSquareParts}, values.options().dtype(at::kDouble));
-  gpu::sum_of_squares(values.const_data_ptr(), values.numel(), values.scalar_type() == at::kDouble,
-                      parts.mutable_data_ptr<double>(), gpu::Place(values).stream);
-  return parts[0];
+// So many zeros in fp64 beside a tensor of a device, and behind them the room of our kernel's sums.
+at::Tensor zeros_beside(const at::Tensor& tensor, std::int64_t count) {
+  const std::int64_t room = kernels::gpu::takes(tensor) ? kernels::gpu::kSquareRoom : 0;
+  return at::zeros({count + room}, tensor.options().dtype(at::kDouble));
 }
 
-// The squared norm of a tensor on a device, in fp64 and there, so that nobody waits for it.
-at::Tensor square_there(const at::Tensor& tensor) {
-  if (kernels::gpu::takes(tensor) && tensor.is_contiguous() && tensor.element_size() >= 4)
-    return square_on_gpu(tensor.detach());
+// Adds the squared norm of a tensor on a device to the first of such zeros, there, so that nobody
+// waits for it.
+void add_square(const at::Tensor& tensor, const at::Tensor& numbers) {
+  namespace gpu = kernels::gpu;
+  if (gpu::takes(tensor) && tensor.is_contiguous() && tensor.element_size() >= 4) {
+    auto* const first = numbers.mutable_data_ptr<double>();
+    gpu::add_squares(tensor.const_data_ptr(), tensor.numel(), tensor.scalar_type() == at::kDouble,
+                     first + numbers.numel() - gpu::kSquareRoom, first, gpu::Place(tensor).stream);
+    return;
+  }
   // LibTorch widens what it sums: piece by piece there is little of it at a time.
   const at::Tensor flat = tensor.detach().flatten();
   at::Tensor total = at::zeros({}, flat.options().dtype(at::kDouble));
@@ -75,17 +78,21 @@ at::Tensor square_there(const at::Tensor& tensor) {
     total.add_(
         at::linalg_vector_norm(flat.narrow(0, begin, size), 2, {}, false, at::kDouble).square_());
   }
-  return total;
+  numbers[0].add_(total);
 }
 
-// The same of whether all is finite.
+// Whether all of a tensor on a device is finite, there.
 at::Tensor finite_there(const at::Tensor& tensor) { return at::isfinite(tensor.detach()).all(); }
 
 }  // namespace
 
 double squared_norm(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.numel() == 0) return 0;
-  if (!tensor.is_cpu()) return square_there(tensor).item<double>();
+  if (!tensor.is_cpu()) {
+    const at::Tensor numbers = zeros_beside(tensor, 1);
+    add_square(tensor, numbers);
+    return numbers[0].item<double>();
+  }
   const auto values = plain(tensor);
   return values.scalar_type() == at::kDouble
              ? sum_of_squares(values.const_data_ptr<double>(), values.numel())
@@ -115,7 +122,7 @@ GradientMeasure measure(std::span<const at::Tensor> gradients) {
 // Numbers: the squared norm, and how many of `left_out` have something that is not finite.
 at::Tensor range_numbers(const at::Tensor& gradients, const IndexRange& range,
                          std::span<const IndexRange> left_out) {
-  const at::Tensor numbers = at::zeros({2}, gradients.options().dtype(at::kDouble));
+  const at::Tensor room = zeros_beside(gradients, 2), numbers = room.narrow(0, 0, 2);
   const at::Tensor squared = numbers[0], unfinite = numbers[1];
   std::int64_t begin = range.begin;
   const auto count_until = [&](std::int64_t end) {
@@ -124,7 +131,7 @@ at::Tensor range_numbers(const at::Tensor& gradients, const IndexRange& range,
     if (part.is_cpu())
       squared.add_(squared_norm(part));
     else
-      squared.add_(square_there(part));
+      add_square(part, room);
   };
   for (const IndexRange& out : left_out) {
     const IndexRange here{std::max(out.begin, range.begin), std::min(out.end, range.end)};
