@@ -147,11 +147,15 @@ void ParameterShard::forget_fetched_state() {
 void ParameterShard::update(const state::AdamWOptions& options, std::int64_t step,
                             double learning_rate, double clip) {
   take_own_steps(step, learning_rate);
-  if (state::steps_at_once(gradients_)) return update_on_device(options, step, learning_rate, clip);
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (!parameters_[i]->update)
-      state::adamw_step(parameters_[i]->value, optimizers_[i], slices_[i], options, learning_rate,
-                        clip, step, state::GradientAfter::zero);
+  std::vector<at::Tensor> values, gradients;
+  std::vector<state::AdamWState> states;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i]->update) continue;
+    values.push_back(parameters_[i]->value);
+    gradients.push_back(slices_[i]);
+    states.push_back(optimizers_[i]);
+  }
+  state::adamw_steps(values, states, gradients, options, learning_rate, clip, step);
   is_zero_ = true;
 }
 
@@ -162,22 +166,6 @@ void ParameterShard::take_own_steps(std::int64_t step, double learning_rate) {
     own_step(*parameters_[i], optimizers_[i], slices_[i], step, learning_rate);
     slices_[i].zero_();
   }
-}
-
-void ParameterShard::update_on_device(const state::AdamWOptions& options, std::int64_t step,
-                                      double learning_rate, double clip) {
-  std::vector<at::Tensor> values, gradients;
-  std::vector<state::AdamWState> states;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i]->update) continue;
-    values.push_back(parameters_[i]->value);
-    gradients.push_back(slices_[i]);
-    states.push_back(optimizers_[i]);
-  }
-  gradients_.mul_(clip);
-  state::adamw_step_on_device(values, states, gradients, options, learning_rate, step);
-  gradients_.zero_();
-  is_zero_ = true;
 }
 
 void ParameterShard::copy_from(const ParameterShard& other) {

@@ -63,8 +63,6 @@ class ParameterShard final : public GroupState {
   std::uint64_t hash() const override;
 
  private:
-  void update_on_device(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
-                        double clip);
   void take_own_steps(std::int64_t step, double learning_rate);
 
   std::vector<models::Parameter*> parameters_;

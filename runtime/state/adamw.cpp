@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
@@ -80,19 +83,47 @@ void update_on_cpu(const at::Tensor& weight, AdamWState& state, const at::Tensor
   });
 }
 
-// `rounded`: the parameter that is a bf16 copy of its weight, or undefined.
-void update_on_gpu(const at::Tensor& weight, const AdamWState& state, const at::Tensor& gradient,
-                   const at::Tensor& rounded, const Coefficients<double>& c, GradientAfter after) {
-  namespace gpu = kernels::gpu;
+bool is_bf16_copy(const at::Tensor& parameter, const AdamWState& state) {
+  return state.master.defined() && parameter.scalar_type() == at::kBFloat16;
+}
+
+// Whose `rounded` is the parameter, where that is a bf16 copy of its weight.
+kernels::gpu::AdamWTensor on_gpu(const at::Tensor& parameter, const AdamWState& state,
+                                 const at::Tensor& gradient, double decay) {
   const auto data = [](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.mutable_data_ptr() : nullptr;
   };
-  gpu::adamw(
-      {weight.numel(), weight.scalar_type() == at::kDouble, data(weight), data(state.exp_avg),
-       data(state.exp_avg_sq), data(gradient), data(rounded), after == GradientAfter::zero},
-      {c.clip, c.decay, c.mean_rate, c.square_decay, c.square_rate, c.step_size, c.root_correction,
-       c.eps},
-      gpu::Place(weight).stream);
+  return {parameter.numel(),
+          decay,
+          data(master_of(parameter, state)),
+          data(state.exp_avg),
+          data(state.exp_avg_sq),
+          data(gradient),
+          is_bf16_copy(parameter, state) ? data(parameter) : nullptr};
+}
+
+// `like`: a tensor of the state's type, on the GPU.
+void update_on_gpu(std::span<const kernels::gpu::AdamWTensor> tensors, const at::Tensor& like,
+                   const Coefficients<double>& c, GradientAfter after) {
+  kernels::gpu::adamw(
+      tensors,
+      {{c.clip, c.mean_rate, c.square_decay, c.square_rate, c.step_size, c.root_correction, c.eps},
+       like.scalar_type() == at::kDouble,
+       after == GradientAfter::zero},
+      kernels::gpu::Place(like).stream);
+}
+
+// All in one launch: decay alone differs from one to the next.
+void step_on_gpu(const std::vector<at::Tensor>& parameters, const std::vector<AdamWState>& states,
+                 const std::vector<at::Tensor>& gradients, const Coefficients<double>& c) {
+  std::vector<kernels::gpu::AdamWTensor> tensors;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    tensors.push_back(
+        on_gpu(parameters[i], states[i], gradients[i], parameters[i].dim() >= 2 ? c.decay : 1));
+  update_on_gpu(tensors, gradients.front(), c, GradientAfter::zero);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (states[i].master.defined() && !is_bf16_copy(parameters[i], states[i]))
+      parameters[i].detach().copy_(states[i].master);
 }
 
 // Elementwise, as PyTorch's own AdamW does it on devices whose memory the CPU cannot reach: the
@@ -108,6 +139,28 @@ void update_by_operators(const std::vector<at::Tensor>& weights,
   at::_fused_adamw_(weights, clipped, means, squares, /*max_exp_avg_sqs=*/{}, counts, learning_rate,
                     options.beta1, options.beta2, decays ? options.weight_decay : 0, options.eps,
                     /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void step_by_operators(const std::vector<at::Tensor>& parameters,
+                       const std::vector<AdamWState>& states,
+                       const std::vector<at::Tensor>& gradients, const AdamWOptions& options,
+                       double learning_rate, double clip_factor, std::int64_t step) {
+  at::_foreach_mul_(gradients, clip_factor);
+  for (const bool decays : {true, false}) {
+    std::vector<at::Tensor> weights, means, squares, own;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if ((parameters[i].dim() >= 2) != decays) continue;
+      // Flat, so that all four have the same strides whatever views they are.
+      weights.push_back(master_of(parameters[i], states[i]).detach().view({-1}));
+      means.push_back(states[i].exp_avg.view({-1}));
+      squares.push_back(states[i].exp_avg_sq.view({-1}));
+      own.push_back(gradients[i].view({-1}));
+    }
+    update_by_operators(weights, means, squares, own, options, learning_rate, step, decays);
+  }
+  at::_foreach_zero_(gradients);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (states[i].master.defined()) parameters[i].detach().copy_(states[i].master);
 }
 
 }  // namespace
@@ -140,9 +193,10 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
   const at::Tensor plain =
       gradient.defined() ? gradient.detach().to(weight.scalar_type()).contiguous() : gradient;
   if (kernels::gpu::takes(weight)) {
-    const bool bf16 = state.master.defined() && parameter.scalar_type() == at::kBFloat16;
-    update_on_gpu(weight, state, plain, bf16 ? parameter.detach() : at::Tensor{}, exact, after);
-    if (state.master.defined() && !bf16) parameter.detach().copy_(state.master);
+    const auto tensor = on_gpu(parameter, state, plain, exact.decay);
+    update_on_gpu({&tensor, 1}, weight, exact, after);
+    if (state.master.defined() && !is_bf16_copy(parameter, state))
+      parameter.detach().copy_(state.master);
     if (after == GradientAfter::zero && gradient.defined() && !plain.is_alias_of(gradient))
       gradient.zero_();
     return;
@@ -162,30 +216,25 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
   if (state.master.defined()) parameter.detach().copy_(state.master);
 }
 
-bool steps_at_once(const at::Tensor& gradient) {
-  return !gradient.is_cpu() && !kernels::gpu::takes(gradient);
-}
-
-void adamw_step_on_device(const std::vector<at::Tensor>& parameters,
-                          const std::vector<AdamWState>& states,
-                          const std::vector<at::Tensor>& gradients, const AdamWOptions& options,
-                          double learning_rate, std::int64_t step) {
-  assert(step >= 1);
+void adamw_steps(const std::vector<at::Tensor>& parameters, const std::vector<AdamWState>& states,
+                 const std::vector<at::Tensor>& gradients, const AdamWOptions& options,
+                 double learning_rate, double clip_factor, std::int64_t step) {
+  assert(step >= 1 && parameters.size() == states.size() && parameters.size() == gradients.size());
+  if (parameters.empty()) return;
   const c10::AutoGradMode no_grad(false);
-  for (const bool decays : {true, false}) {
-    std::vector<at::Tensor> weights, means, squares, own;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if ((parameters[i].dim() >= 2) != decays) continue;
-      // Flat, so that all four have the same strides whatever views they are.
-      weights.push_back(master_of(parameters[i], states[i]).detach().view({-1}));
-      means.push_back(states[i].exp_avg.view({-1}));
-      squares.push_back(states[i].exp_avg_sq.view({-1}));
-      own.push_back(gradients[i].view({-1}));
-    }
-    update_by_operators(weights, means, squares, own, options, learning_rate, step, decays);
+  if (kernels::gpu::takes(gradients.front()))
+    return step_on_gpu(
+        parameters, states, gradients,
+        coefficients<double>(options, learning_rate, clip_factor, step, /*decays=*/true));
+  if (!gradients.front().is_cpu())
+    return step_by_operators(parameters, states, gradients, options, learning_rate, clip_factor,
+                             step);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor parameter = parameters[i];
+    AdamWState state = states[i];
+    adamw_step(parameter, state, gradients[i], options, learning_rate, clip_factor, step,
+               GradientAfter::zero);
   }
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (states[i].master.defined()) parameters[i].detach().copy_(states[i].master);
 }
 
 }  // namespace troupe::state

@@ -1,5 +1,5 @@
-// AdamW (Loshchilov and Hutter, 2019) with PyTorch's rules: for one parameter, or for many of a
-// device.
+// AdamW (Loshchilov and Hutter, 2019) with PyTorch's rules: for one parameter, or for all of a
+// group.
 //
 // For the engine and the reference run alike: both call this, so that equal gradients give equal
 // parameters to the bit. On the CPU every element is computed alone by the same scalar expressions
@@ -60,17 +60,15 @@ void adamw_step(at::Tensor& parameter, AdamWState& state, const at::Tensor& grad
                 const AdamWOptions& options, double learning_rate, double clip_factor,
                 std::int64_t step, GradientAfter after = GradientAfter::kept);
 
-/// Whether a device's parameters are best stepped at once, by `adamw_step_on_device`: those of one
-/// that is neither a CPU nor a GPU with a kernel of ours.
-bool steps_at_once(const at::Tensor& gradient);
-
-/// The same for many parameters at once, on a device of which `steps_at_once` says so, by
-/// LibTorch's fused kernel: the bits of `adamw_step` for each of them there. `gradients`: of the
-/// states' types and clipped already (times `clip_factor`); what they hold afterwards is
-/// unspecified. REQUIRES: lists of one length; contiguous tensors, on one device.
-void adamw_step_on_device(const std::vector<at::Tensor>& parameters,
-                          const std::vector<AdamWState>& states,
-                          const std::vector<at::Tensor>& gradients, const AdamWOptions& options,
-                          double learning_rate, std::int64_t step);
+/// The same for all parameters of a group, with the bits of `adamw_step` for each of them on that
+/// device; gradients are zero behind it. On a GPU with a kernel of ours one launch clips, steps,
+/// rounds and zeroes them all; on other devices LibTorch's fused kernel takes many at once; on a
+/// CPU one goes after another.
+///
+/// `gradients`: of the states' type, the same for all. REQUIRES: lists of one length; contiguous
+/// tensors, on one device.
+void adamw_steps(const std::vector<at::Tensor>& parameters, const std::vector<AdamWState>& states,
+                 const std::vector<at::Tensor>& gradients, const AdamWOptions& options,
+                 double learning_rate, double clip_factor, std::int64_t step);
 
 }  // namespace troupe::state

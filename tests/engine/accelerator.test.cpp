@@ -132,8 +132,9 @@ TEST_CASE("a device steps many parameters at once as one by one, and as a CPU", 
   const auto type = GENERATE(at::kDouble, at::kFloat, at::kBFloat16);
   const state::AdamWOptions options{.weight_decay = 0.2};
   Trained many(apart().place, type), single(apart().place, type), host(at::kCPU, type);
-  for (auto& gradient : many.gradients) gradient.mul_(0.5);
-  state::adamw_step_on_device(many.values, many.states, many.gradients, options, 0.1, 3);
+  state::adamw_steps(many.values, many.states, many.gradients, options, 0.1, 0.5, 3);
+  for (const auto& gradient : many.gradients)
+    CHECK(gradient.cpu().count_nonzero().item<std::int64_t>() == 0);
   for (std::size_t i = 0; i < 2; ++i) {
     for (Trained* one : {&single, &host})
       state::adamw_step(one->values[i], one->states[i], one->gradients[i], options, 0.1, 0.5, 3);

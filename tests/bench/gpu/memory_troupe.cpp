@@ -3,8 +3,9 @@
 //
 //   gpu_memory_bench [REPEATS]
 //
-// Sizes are those of a large step: an optimizer step of 128 million parameters in bf16, and the
-// loss of 8192 rows over a vocabulary of 128256.
+// Sizes are those of a large step: an optimizer step of 128 million parameters in bf16, in one
+// piece and by layers, the norm of their gradients, and the loss of 8192 rows over a vocabulary of
+// 128256.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
@@ -20,6 +21,7 @@
 
 #include "kernels/cross_entropy.hpp"
 #include "runtime/state/adamw.hpp"
+#include "runtime/state/gradient_norm.hpp"
 #include "tests/bench/gpu/device_clock.hpp"
 
 using namespace troupe;
@@ -58,6 +60,51 @@ void measure_adamw(int repeats) {
   tell("AdamW", kAdamWBytes * kParameters, std::move(times));
 }
 
+// The same elements as layers have them: groups of twelve parameters, whose gradients lie end to
+// end and of which half are vectors. A launch a group.
+void measure_adamw_of_layers(int repeats) {
+  constexpr std::int64_t kLayers = 16, kMatrices = 6, kWidth = 1024, kVector = 1001;
+  constexpr std::int64_t kMatrix = kParameters / (kLayers * kMatrices * kWidth);
+  constexpr std::int64_t kOfLayer = kMatrices * (kMatrix * kWidth + kVector);
+  struct Group {
+    std::vector<at::Tensor> values, gradients;
+    std::vector<state::AdamWState> states;
+  };
+  const auto on_gpu = at::TensorOptions(at::kCUDA);
+  std::vector<Group> layers(kLayers);
+  for (Group& layer : layers) {
+    const auto flat = at::randn({kOfLayer}, on_gpu.dtype(at::kFloat));
+    std::int64_t begin = 0;
+    for (std::int64_t p = 0; p < 2 * kMatrices; ++p) {
+      const auto shape = p % 2 == 0 ? std::vector<std::int64_t>{kMatrix, kWidth}
+                                    : std::vector<std::int64_t>{kVector};
+      layer.values.push_back(at::randn(shape, on_gpu.dtype(at::kBFloat16)));
+      layer.states.push_back(state::make_adamw_state(layer.values.back()));
+      const auto size = layer.values.back().numel();
+      layer.gradients.push_back(flat.narrow(0, begin, size).view(shape));
+      begin += size;
+    }
+  }
+  std::vector<double> times;
+  for (int step = 1; step <= repeats + kWarmUp; ++step)
+    times.push_back(bench::device_ms([&] {
+      for (Group& layer : layers)
+        state::adamw_steps(layer.values, layer.states, layer.gradients, {}, 1e-4, 0.5, step);
+    }));
+  tell("AdamW, 16 layers of 12 parameters", kAdamWBytes * kLayers * kOfLayer, std::move(times));
+}
+
+// Norms of as many gradients: read once.
+void measure_norm(int repeats) {
+  const auto gradients = at::randn({kParameters}, at::TensorOptions(at::kCUDA).dtype(at::kFloat));
+  std::vector<double> times;
+  for (int round = 0; round < repeats + kWarmUp; ++round)
+    times.push_back(bench::device_ms([&] {
+      static_cast<void>(state::range_numbers(gradients, {0, kParameters}, {}));
+    }));
+  tell("norm of gradients", 4 * kParameters, std::move(times));
+}
+
 void measure_cross_entropy(int repeats) {
   const auto on_gpu = at::TensorOptions(at::kCUDA);
   auto logits = at::randn({kRows, kVocabulary}, on_gpu.dtype(at::kBFloat16));
@@ -83,6 +130,8 @@ int main(int count, char** words) {
   const int repeats = count > 1 ? std::max(1, std::atoi(words[1])) : 5;
   if (!bench::use_gpu()) return 1;
   measure_adamw(repeats);
+  measure_adamw_of_layers(repeats);
+  measure_norm(repeats);
   measure_cross_entropy(repeats);
   return 0;
 }

@@ -101,6 +101,44 @@ TEST_CASE("a step that zeroes its gradient is the same step", "[state]") {
   CHECK(zeroed.equal(kept));
 }
 
+TEST_CASE("all parameters of a group step as each of them alone", "[state]") {
+  const auto type = GENERATE(at::kFloat, at::kDouble, at::kBFloat16);
+  CAPTURE(type);
+  const auto exact = type == at::kDouble ? at::kDouble : at::kFloat;
+  // Gradients lie end to end in one flat tensor, so that most begin at no vector.
+  const std::vector<std::vector<std::int64_t>> shapes{{3, 5}, {7}, {}, {0}, {2, 1, 11'003}};
+  const auto flat = random(5, {15 + 7 + 1 + 0 + 22'006}, exact);
+  std::vector<at::Tensor> values, alone, gradients;
+  std::vector<AdamWState> states, states_alone;
+  for (const auto& shape : shapes) {
+    values.push_back(random(values.size() + 1, shape, type));
+    alone.push_back(values.back().clone());
+    states.push_back(make_adamw_state(values.back()));
+    states_alone.push_back(make_adamw_state(alone.back()));
+  }
+  for (int step = 1; step <= 2; ++step) {
+    const auto spent = flat.clone();
+    gradients.clear();
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      const auto gradient = spent.narrow(0, begin, values[i].numel()).view(shapes[i]);
+      adamw_step(alone[i], states_alone[i], gradient.clone(), {.weight_decay = 0.2}, 1e-2, 0.5,
+                 step);
+      gradients.push_back(gradient);
+      begin += values[i].numel();
+    }
+    adamw_steps(values, states, gradients, {.weight_decay = 0.2}, 1e-2, 0.5, step);
+    CHECK(spent.count_nonzero().item<std::int64_t>() == 0);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      CAPTURE(step, i);
+      CHECK(at::equal(values[i], alone[i]));
+      CHECK(at::equal(states[i].exp_avg, states_alone[i].exp_avg));
+      CHECK(at::equal(states[i].exp_avg_sq, states_alone[i].exp_avg_sq));
+    }
+  }
+  adamw_steps({}, {}, {}, {}, 1e-2, 1, 1);
+}
+
 TEST_CASE("decay spares vectors and scalars", "[state]") {
   for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{}, {3}, {1, 3}, {2, 1, 3}}) {
     auto parameter = at::full(sizes, 2.0, at::kDouble);
