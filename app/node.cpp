@@ -121,7 +121,8 @@ Result<NodeReady> open_resources(const NodeWelcome& welcome, const Options& opti
   } else if (Status there = look_for_data(job, welcome.node); !there.ok()) {
     return std::move(there).error();
   }
-  if (auto place = engine::find_place(job.cluster.device, 0); !place.ok())
+  if (auto place = engine::usable_place(job.cluster.device, 0, job.train.deterministic);
+      !place.ok())
     return std::move(place).error();
   auto setup = engine::prepare(job);
   if (!setup.ok()) return std::move(setup).error();

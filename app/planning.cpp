@@ -15,6 +15,7 @@
 #include "engine/iteration/data_warnings.hpp"
 #include "engine/iteration/simulated_trace.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/layout/operator_rule.hpp"
 #include "engine/layout/resolve_sums.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/profiling/profile_data.hpp"
@@ -270,6 +271,7 @@ Result<scheduler::AutoLayout> search_layout(const Planning& planning, bool one_n
   auto predicted = judge(made.value().plan);
   if (!predicted.ok()) return std::move(predicted).error();
   made.value().predicted = std::move(predicted).value();
+  if (auto rule = engine::operator_rule(job)) made.value().reasons.push_back(std::move(*rule));
   return made;
 }
 

@@ -104,7 +104,7 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   // Nodes elsewhere look for their devices themselves.
   const job::Cluster& wanted = loaded.job.cluster;
   auto place = options.reference || wanted.local_nodes > 0
-                   ? engine::find_place(wanted.device, 0)
+                   ? engine::usable_place(wanted.device, 0, loaded.job.train.deterministic)
                    : Result<c10::Device>(c10::Device(c10::kCPU));
   if (!place.ok()) return report(place.error());
   std::optional<Doors> doors;

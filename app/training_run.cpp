@@ -11,6 +11,7 @@
 #include "engine/execution/call_facts.hpp"
 #include "engine/iteration/data_warnings.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/layout/operator_rule.hpp"
 #include "engine/layout/resolve_sums.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "engine/run/continued_run.hpp"
@@ -193,6 +194,7 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Chec
   opened.reasons = std::move(layout.value().reasons);
   if (sums) keep_sums(opened, setup.value(), loaded, std::move(*sums));
   settle_open_rows(opened, setup.value(), loaded);
+  if (auto rule = engine::operator_rule(loaded.job)) opened.reasons.push_back(std::move(*rule));
   opened.resolved = job::to_toml(loaded);
   opened.setup = std::move(setup).value();
   opened.loaded = std::move(loaded);

@@ -29,7 +29,7 @@ struct Opened {
   engine::ObtainedProfile profile;
   ParallelPlan plan;
   std::vector<ParallelPlan> later;               ///< That the job changes to while it runs.
-  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout, and of chosen sums.
+  std::vector<scheduler::LayoutReason> reasons;  ///< Of a chosen layout, sums and operators.
   std::string resolved;
   std::string run_id;
   std::int64_t incarnation = 1;       ///< Which head of the run this is.

@@ -165,9 +165,10 @@ void apply(Self self, const Configuration& configuration) {
   if (!state.store) {
     const job::Cluster& cluster = setup.job.cluster;
     engine::limit_gpu_memory(cluster);
-    auto place = engine::find_place(
+    auto place = engine::usable_place(
         cluster.device,
-        engine::device_number(state.slot, cluster.local_nodes, cluster.devices_per_node));
+        engine::device_number(state.slot, cluster.local_nodes, cluster.devices_per_node),
+        setup.job.train.deterministic);
     if (!place.ok()) return fail(self, std::move(place).error());
     state.store.emplace(state.slot, setup.parameters, dtype, place.value());
     state.saver.emplace(make_wake(self));

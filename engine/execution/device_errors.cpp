@@ -21,6 +21,13 @@ bool is_device_lost(const std::exception& thrown) {
   return std::find(kLost.begin(), kLost.end(), error->get_error_code()) != kLost.end();
 }
 
+std::optional<std::string> indeterminate_operator(const std::string& words) {
+  // LibTorch's own words go on about settings of Python.
+  const auto end = words.find(" does not have a deterministic implementation");
+  if (end == std::string::npos) return std::nullopt;
+  return "operator '" + words.substr(0, end) + "' has no fixed order on its device";
+}
+
 std::string words_of(const std::exception& thrown) {
   const auto* error = dynamic_cast<const c10::Error*>(&thrown);
   return first_line(error != nullptr ? error->what_without_backtrace() : thrown.what());

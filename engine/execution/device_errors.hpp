@@ -5,6 +5,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
 
 namespace troupe::engine {
@@ -20,6 +21,15 @@ inline constexpr const char* kDeviceFix =
 /// Numbers are those of `cudaError_t` (driver_types.h), for which CUDA says that the process has to
 /// end. A wrong launch or too little memory is none of them.
 bool is_device_lost(const std::exception& thrown);
+
+/// What helps where LibTorch refuses an operator because of its order.
+inline constexpr const char* kIndeterminateFix =
+    "where a plug-in computes there, use another operator; or train with train.deterministic = "
+    "false: bits may then differ from run to run";
+
+/// Where LibTorch says of an operator that it gives the same bits each time in no form that the
+/// device has, which `choose_operators` forbids: the same in a sentence. Else nothing.
+std::optional<std::string> indeterminate_operator(const std::string& words);
 
 /// The first line of what it says: without where in LibTorch it was thrown.
 std::string words_of(const std::exception& thrown);

@@ -25,10 +25,15 @@ Error no_device(const std::string& name, const std::string& why, std::string fix
           std::move(fix)};
 }
 
-/// The same plan gives the same bits; nothing is filled only to show that it was not.
-void set_determinism() {
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);
+/// What sums of products take from the environment, which LibTorch reads at the first of them.
+Status check_workspace() {
+  const char* workspace = getenv(kWorkspace);
+  const std::string said = workspace == nullptr ? "" : workspace;
+  if (said == ":4096:8" || said == ":16:8") return Done{};
+  return no_device(
+      "cuda",
+      std::string("with ") + kWorkspace + "='" + said + "' its sums may differ from run to run",
+      std::string("set it to :4096:8, or leave it unset; or write train.deterministic = false"));
 }
 
 /// Looks whether it is there without LibTorch's own `hasCUDA`, whose answer "no" is kept for good.
@@ -40,18 +45,6 @@ Status load_cuda() {
     return no_device("cuda", std::string("its part of LibTorch cannot be loaded: ") + dlerror(),
                      "install LibTorch with CUDA and the libraries it needs, or use device = "
                      "\"cpu\"");
-  const char* workspace = getenv(kWorkspace);  // Read by LibTorch at the first product.
-  const std::string said = workspace == nullptr ? "" : workspace;
-  if (said != ":4096:8" && said != ":16:8")
-    return no_device(
-        "cuda",
-        std::string("with ") + kWorkspace + "='" + said + "' its sums may differ from run to run",
-        std::string("set it to :4096:8, or leave it unset"));
-  static const bool is_set = [] {
-    set_determinism();
-    return true;
-  }();
-  static_cast<void>(is_set);
   return Done{};
 }
 
@@ -76,6 +69,30 @@ Result<c10::Device> find_place(const std::string& name, std::int32_t index) {
   if (count > 0) return c10::Device(type, static_cast<c10::DeviceIndex>(index % count));
   return no_device(name, "none is there, or its driver does not answer",
                    "look at the driver (`troupe doctor`), or use device = \"cpu\"");
+}
+
+Status choose_operators(c10::Device place, bool deterministic) {
+  if (place.is_cpu()) return Done{};
+  if (place.is_cuda() && deterministic)
+    if (auto fits = check_workspace(); !fits.ok()) return fits;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::Context& context = at::globalContext();
+  // Before the rule: nothing is filled only to show that it was not. Where all is as it should be
+  // nothing is written, since other devices may compute.
+  if (context.deterministicFillUninitializedMemory())
+    context.setDeterministicFillUninitializedMemory(false);
+  if (context.deterministicAlgorithms() != deterministic)
+    context.setDeterministicAlgorithms(deterministic, /*warn_only=*/false);
+  return Done{};
+}
+
+Result<c10::Device> usable_place(const std::string& name, std::int32_t index, bool deterministic) {
+  auto place = find_place(name, index);
+  if (place.ok())
+    if (auto chosen = choose_operators(place.value(), deterministic); !chosen.ok())
+      return std::move(chosen).error();
+  return place;
 }
 
 std::int32_t device_number(DeviceSlot slot, std::int32_t local_nodes,

@@ -17,6 +17,15 @@ namespace troupe::engine {
 /// Errors: unavailable: there is none, and why.
 Result<c10::Device> find_place(const std::string& name, std::int32_t index);
 
+/// Which operators LibTorch may take on accelerators in this process, of which `place` is one that
+/// it computes on: those alone that give the same bits each time, the others being errors
+/// (`indeterminate_operator`); or any. Of a CPU's nothing is asked. Kernels of ours have one order.
+/// Errors: unavailable: the environment has cuBLAS add up in no fixed order.
+Status choose_operators(c10::Device place, bool deterministic);
+
+/// Both: a device that this process computes on.
+Result<c10::Device> usable_place(const std::string& name, std::int32_t index, bool deterministic);
+
 /// Which of its machine's devices is a device of a node: the nodes that the head has started there
 /// (those below `local_nodes`) share them out; any other node has its machine to itself.
 std::int32_t device_number(DeviceSlot slot, std::int32_t local_nodes,

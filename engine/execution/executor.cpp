@@ -178,11 +178,14 @@ void Executor::launch(const Action* action, Work work) {
         try {
           return work(*outcome);
         } catch (const c10::Error& error) {
-          const std::string what = error.what_without_backtrace();
+          const std::string words = error.what_without_backtrace();
+          const auto refused = indeterminate_operator(words);
+          const std::string& what = refused ? *refused : words;
           if (!is_about_memory(what)) outcome->thrown = what;
           outcome->is_device_lost = is_device_lost(error);
           if (outcome->is_device_lost) return describe(action, what, kDeviceFix);
-          if (!is_about_memory(what)) return describe(action, "LibTorch: " + what);
+          if (!is_about_memory(what))
+            return describe(action, "LibTorch: " + what, refused ? kIndeterminateFix : "");
           // As a GPU's allocator says it, which keeps to the promise.
           const bool is_kept = what.find("out of memory") != std::string::npos;
           return describe(action, "LibTorch: " + first_line(what) + promise_words(options_.memory),

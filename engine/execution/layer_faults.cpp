@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "engine/execution/device_errors.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
@@ -25,6 +26,8 @@ Error layer_fault(std::string where) {
     return {Errc::unavailable, "out of memory", std::move(where),
             "use a smaller model, or a machine with more memory"};
   } catch (const c10::Error& error) {
+    if (const auto refused = indeterminate_operator(error.msg()))
+      return {Errc::internal, "LibTorch: " + *refused, std::move(where), kIndeterminateFix};
     return told("LibTorch: " + first_line(error.msg()));
   } catch (const std::exception& fault) {
     return told("throws: " + first_line(fault.what()));

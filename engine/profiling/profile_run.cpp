@@ -296,7 +296,7 @@ Status complete(const JobSetup& setup, const ProfileOptions& options, const Look
 /// The same on the job's kind of device, the first of this machine, by its clocks.
 Status complete_there(const JobSetup& setup, const ProfileOptions& options, const Lookup& found,
                       const std::vector<scheduler::Parallelism>& missing, StoredProfile& stored) {
-  auto place = find_place(setup.job.cluster.device, 0);
+  auto place = usable_place(setup.job.cluster.device, 0, setup.job.train.deterministic);
   if (!place.ok()) {
     Error error = std::move(place).error();
     error.fix +=

@@ -203,6 +203,22 @@ void warn_of_offloading(const Job& job, Findings& findings) {
                      "remove it, or train one: freeze = false");
 }
 
+/// What a job gives up of its bits, and what it keeps of them all the same.
+void warn_of_bits(const Job& job, Findings& findings) {
+  if (job.train.deterministic) return;
+  if (job.cluster.device == "cpu")
+    findings.warn_at("train.deterministic",
+                     "train.deterministic = false has no effect: on CPUs every operator has one "
+                     "order",
+                     "remove it, or train with cluster.device = \"cuda\"");
+  else if (job.cluster.sums == "nccl-chain")
+    findings.warn_at("cluster.sums",
+                     "cluster.sums = \"nccl-chain\" is in vain: it adds up in a fixed order what "
+                     "train.deterministic = false lets differ from run to run",
+                     "write \"nccl\", which is free to add up as is fastest, or leave "
+                     "train.deterministic out");
+}
+
 /// A layout by hand says which nodes work, and nobody takes work away from them to have one spare.
 void warn_of_spares(const Job& job, Findings& findings) {
   const HandLayout& layout = job.parallel.layout;
@@ -247,6 +263,7 @@ void check_effects(const Job& job, Findings& findings) {
   warn_of_microbatches(job, findings);
   warn_of_warm_up(job, findings);
   warn_of_offloading(job, findings);
+  warn_of_bits(job, findings);
   warn_of_spares(job, findings);
   warn_of_later_layouts(job, findings);
 }

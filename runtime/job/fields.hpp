@@ -58,6 +58,7 @@ void describe_train(V& v, S& x) {
   v.integer("microbatches", x.microbatches, {1, 1'000'000});
   v.choice("dtype", x.dtype, kDtypes);
   v.flag("recompute", x.recompute);
+  v.flag("deterministic", x.deterministic);
   v.flag("dump_gradients", x.dump_gradients);
   v.integer("max_nonfinite_in_a_row", x.max_nonfinite_in_a_row, kSmallCount);
   v.number("stall_timeout_s", x.stall_timeout_s, kSeconds);

@@ -104,10 +104,10 @@ struct Train {
   std::int64_t microbatches = 4;        ///< Mean per pipeline and step; <= global_batch_size.
   Dtype dtype = Dtype::fp32;
   bool recompute = false;                   ///< Layers keep their input and run again in backward.
+  bool deterministic = true;                ///< Of accelerators' operators; sums: `cluster.sums`.
   bool dump_gradients = false;              ///< Writes gradients/step-1.safetensors.
   std::int32_t max_nonfinite_in_a_row = 5;  ///< Skipped steps after which the run stops; >= 1.
-  /// A step that takes longer, and ten of the longest before it, ends the job or a stuck node.
-  double stall_timeout_s = 3600;
+  double stall_timeout_s = 3600;  ///< Of a step, and ten of the longest: ends the job, or a node.
 
   friend bool operator==(const Train&, const Train&) = default;
 };

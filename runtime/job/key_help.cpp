@@ -93,6 +93,8 @@ constexpr auto kAliases = std::to_array<Alias>({
     {"activation_checkpoint", "train.recompute"},
     {"recompute_granularity", "train.recompute (every layer, or none)"},
     {"recompute_activations", "train.recompute"},
+    {"deterministic_mode", "train.deterministic"},
+    {"full_determinism", "train.deterministic"},
     {"images", "media"},
     {"image_folder", "media"},
     {"json_path", "json"},

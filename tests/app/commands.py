@@ -693,11 +693,15 @@ def check_planned_only(commands):
     """What training cannot do here can be planned, and stages of different widths find devices."""
     words = ["plan", "job.toml", "cluster.fault_tolerance=1", "cluster.device=cuda", "train.global_batch_size=8", "train.microbatches=4"]
     answer = commands.run(*words, "parallel.llm.dp=2", "--cluster", "4x1xH100-80G", "--json")
+    commands.expect("plan says what the same bits cost on GPUs", answer, "ends the job" in reasons_of(answer).get("deterministic operators", ""))
     templates = json.loads(answer.stdout)["templates"]
     commands.expect("templates reach from the fewest nodes to all but one pipeline's", answer, [made["nodes"] for made in templates] == [1, 2, 3]
                     and all(made["stages"][0]["layers"][0] == 0 and made["stages"][-1]["layers"][1] == 6 for made in templates)
                     and all(a["microbatch_ms"] > b["microbatch_ms"] > 0 for a, b in zip(templates, templates[1:])))
     commands.expect("two pipelines are two copies", answer, json.loads(answer.stdout)["standby"]["copies"] == 2)
+    answer = commands.run(*words, "parallel.llm.dp=2", "--cluster", "4x1xH100-80G", "--json", "train.deterministic=false")
+    commands.expect("plan says that bits may differ", answer, "from run to run" in reasons_of(answer).get("any operators", "") and
+                    "deterministic operators" not in reasons_of(answer))
     answer = commands.run(*words, "parallel.llm.dp=2", "--cluster", "4x1xH100-80G")
     commands.expect("plan says that replicas keep the promise for nothing", answer, "\nstandby holders keep 0 B more: replicas have everything on 2 nodes, "
                     "so that 1 may be lost (cluster.fault_tolerance)\n" in answer.stdout)

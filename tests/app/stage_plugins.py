@@ -7,6 +7,7 @@
 import filecmp
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -31,6 +32,7 @@ OWN = r"""
 #include <string>
 #include <thread>
 #include <c10/util/Exception.h>
+#include <ATen/Context.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand_like.h>
 #include "engine/execution/stage_filter.hpp"
@@ -43,6 +45,15 @@ using Made = Result<std::unique_ptr<StageProgram>>;
 struct Throws final : StageFilter {
   using StageFilter::StageFilter;
   Status backward(PartKey) override { throw std::runtime_error("of its own accord"); }
+};
+
+// Takes an operator that has no fixed order, as far as LibTorch knows.
+struct Orderless final : StageFilter {
+  using StageFilter::StageFilter;
+  Status forward(PartKey part) override {
+    at::Context::alertNotDeterministic("put_");
+    return StageFilter::forward(part);
+  }
 };
 
 // Fails with the step's first sample, which one node has: in each process, or in the first one alone, by itself or by its device.
@@ -162,10 +173,11 @@ Made plain(const StageRequest& request) {
   return built_in_stage(request);
 }
 
-Made throwing(const StageRequest& request) {
+template <class Own>
+Made around(const StageRequest& request) {
   auto inner = built_in_stage(request);
   if (!inner.ok()) return inner;
-  return std::unique_ptr<StageProgram>(std::make_unique<Throws>(std::move(inner).value()));
+  return std::unique_ptr<StageProgram>(std::make_unique<Own>(std::move(inner).value()));
 }
 
 template <Way kWay>
@@ -184,7 +196,8 @@ Status register_all() {
   if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<Way::crashes>});
   if (which == "hangs-once") return register_stage({"hangs-once", {"llama"}, failing<Way::hangs_once>});
   if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
-  if (which == "throws") return register_stage({"throws", {"llama"}, throwing});
+  if (which == "throws") return register_stage({"throws", {"llama"}, around<Throws>});
+  if (which == "orderless") return register_stage({which, {"llama"}, around<Orderless>});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "misspelt") return register_stage({"misspelt", {"lama"}, plain});
   if (which == "negative" || which == "no-number" || which == "thrown-costs" || which == "lends") {
@@ -268,6 +281,21 @@ def faulty_kinds_are_named(bench):
                          "none": ["stage kind 'none' makes no stage"]}.items():
         code, said = bench.own_job(which, which)
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
+
+
+def an_operator_without_a_fixed_order_ends_the_job_unless_it_may(bench):
+    """On accelerators; of a CPU's operators nothing is asked."""
+    apart = pathlib.Path(bench.binary).resolve().parent / "tests" / "apart.so"
+    place = [f'plugins.libraries=["{apart}","{bench.own}"]', "cluster.device=apart"]
+    ran([bench.binary, "profile", *bench.words(), *place, f"job.run_dir={bench.folder / 'any'}", "--budget", "2"], env={**os.environ, "OWN_STAGE": "orderless"})
+    code, said = bench.own_job("orderless", "orderless", *place)
+    expect(code == 1 and all(word in said for word in ("LibTorch: operator 'put_' has no fixed order on its device, in step 1", "forward of stage 1 (llm layers 0 to 3)",
+                                                       "train.deterministic = false")), f"exit {code}\n{said[-1500:]}")
+    code, said = bench.own_job("orderless-free", "orderless", *place, "train.deterministic=false")
+    expect(code == 0, f"exit {code}\n{said[-1500:]}")
+    expect("because any operators: " in (bench.folder / "orderless-free" / "train.log").read_text(), "the log does not say that bits may differ")
+    code, said = bench.own_job("orderless-host", "orderless")
+    expect(code == 0, f"exit {code}\n{said[-1500:]}")
 
 
 # Window: a stage throws
@@ -471,6 +499,7 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_keeps_what_stages_promise,
          the_example_names_what_is_no_number, a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
+         an_operator_without_a_fixed_order_ends_the_job_unless_it_may,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,

@@ -18,6 +18,7 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include "engine/execution/device_errors.hpp"
 #include "tests/engine/apart_device.hpp"
 #include "tests/engine/hooked_stage.hpp"
 #include "tests/engine/tiny_cluster.hpp"
@@ -344,6 +345,8 @@ TEST_CASE("what a stage throws is an error that names stage, step and samples",
       {[] { at::empty({2}, at::kFloat).view({3}); }, "LibTorch: shape '[3]' is invalid"},
       {[] { throw_on_device(214, "uncorrectable ECC error encountered"); }, "CUDA error: uncorr"},
       {[] { throw_on_device(9, "invalid configuration"); }, "LibTorch: CUDA error: invalid"},
+      {[] { TORCH_CHECK(false, "put_ does not have a deterministic implementation, but"); },
+       "LibTorch: operator 'put_' has no fixed order on its device, in"},
       {[] { throw 7; }, "an exception of unknown type, in"}};
   for (const job::Job& job : {tiny_job(), late_job()})
     for (const auto& [thrower, words] : throwers) {
@@ -367,6 +370,7 @@ TEST_CASE("what a stage throws is an error that names stage, step and samples",
         CHECK(ended.error().message.find(part) != std::string::npos);
       CHECK(ended.error().message.find("trace") == std::string::npos);
       CHECK((ended.error().fix == kMemoryFix) == words.starts_with("out of memory"));
+      CHECK((ended.error().fix == kIndeterminateFix) == words.starts_with("LibTorch: operator"));
       CHECK_FALSE(ended.error().fix.empty());
       // Who lost its memory would do no better elsewhere.
       const auto thrown = cluster.executor(1).take_thrown();

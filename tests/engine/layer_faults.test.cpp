@@ -1,5 +1,6 @@
 #include "tests/torch_catch.hpp"
 
+#include "engine/execution/device_errors.hpp"
 #include "engine/execution/layer_faults.hpp"
 
 #include <c10/util/Exception.h>
@@ -33,6 +34,11 @@ TEST_CASE("what layers throw is told in its own words, and where", "[engine][err
   CHECK(own.message == "throws: too tired");
   CHECK(own.fix.find("`troupe check JOB`") != std::string::npos);
   CHECK(told_of(c10::Error({"f", "g.cpp", 1}, "no such shape")).message.find("LibTorch: ") == 0);
+  const Error orderless = told_of(c10::Error(
+      {"f", "g.cpp", 1}, "put_ does not have a deterministic implementation, but you set what"));
+  CHECK(orderless.message == "LibTorch: operator 'put_' has no fixed order on its device");
+  CHECK(orderless.where == "llm.block");
+  CHECK(orderless.fix == kIndeterminateFix);
   CHECK(told_of(42).message == "throws no std::exception");
   const Error full = told_of(std::bad_alloc());
   CHECK(full.code == Errc::unavailable);

@@ -543,6 +543,8 @@ def run_case(bench, name, steps):
     if profile.is_file():
         case.overrides = [*overrides, f"scheduler.profile={profile}"]
     pipelined = case.train("pipelined")
+    if APART in overrides and "because deterministic operators: " not in (pipelined / "train.log").read_text(encoding="utf-8"):
+        raise Failure("the log does not say which operators the job allows on its devices")
     if name in AUTO_NUMBERS and (faults := faults_of_numbers(pipelined, name)):
         raise Failure("\n".join(faults))
     if name in parity_exchange.CASES and (faults := parity_exchange.faults_of_exchange(pipelined, overrides)):

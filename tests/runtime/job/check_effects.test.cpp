@@ -91,6 +91,8 @@ TEST_CASE("keys without an effect in this job are warned of", "[job]") {
       {"data.pad_audio", {"data.pad_audio=true"}, "no module takes audio", {"data.pad_audio=false"}},
       {"balancer.policy", {"balancer.policy=auto", "train.microbatches=1"}, "nothing to balance", {"balancer.policy=auto"}},
       {"balancer.evaluations", {"balancer.evaluations=500", "balancer.policy=dflop"}, "does not search", {"balancer.evaluations=500", "balancer.policy=auto"}},
+      {"train.deterministic", {"train.deterministic=false"}, "on CPUs", {"train.deterministic=false", "cluster.device=cuda"}},
+      {"cluster.sums", {"cluster.sums=nccl-chain", "train.deterministic=false", "cluster.device=cuda"}, "in vain", {"cluster.sums=nccl-chain", "cluster.device=cuda"}},
       {"optimizer.warmup_steps", {"optimizer.warmup_steps=11", "train.steps=10"}, "more than train.steps 10", {"optimizer.warmup_steps=10", "train.steps=10"}},
       // clang-format on
   }));
