@@ -6,7 +6,6 @@
 #include <pthread.h>
 
 #include <chrono>
-#include <string>
 #include <utility>
 
 #include "engine/execution/device_errors.hpp"
@@ -17,14 +16,11 @@ namespace {
 
 constexpr std::chrono::microseconds kLook{20};
 
-Error failure(const std::exception& thrown) {
-  return {Errc::internal, "the device failed: " + words_of(thrown), {}, {}};
-}
-
 }  // namespace
 
 Accelerator::Accelerator(const DeviceOptions& options)
     : place_(options.place),
+      copies_(options.place),
       launcher_([this, options] { launch_pieces(options); }),
       completer_([this] { complete_pieces(); }) {}
 
@@ -82,7 +78,7 @@ Status Accelerator::enter() const {
     c10::impl::VirtualGuardImpl(place_.type()).setDevice(place_);
     return Done{};
   } catch (const std::exception& thrown) {
-    return failure(thrown);
+    return device_failure(thrown);
   }
 }
 
@@ -92,7 +88,7 @@ void Accelerator::run(Piece& piece) {
     piece.event.emplace(place_.type());
     piece.event->record(c10::impl::VirtualGuardImpl(place_.type()).getStream(place_));
   } catch (const std::exception& thrown) {
-    piece.status = failure(thrown);
+    piece.status = device_failure(thrown);
     piece.is_device_lost = is_device_lost(thrown);
   }
   piece.kept = std::exchange(kept_, {});
@@ -113,7 +109,7 @@ void Accelerator::complete_pieces() {
       // Waiting inside would keep a core busy.
       while (piece.event && !piece.event->query()) std::this_thread::sleep_for(kLook);
     } catch (const std::exception& thrown) {
-      if (piece.status.ok()) piece.status = failure(thrown);
+      if (piece.status.ok()) piece.status = device_failure(thrown);
       piece.is_device_lost = piece.is_device_lost || is_device_lost(thrown);
     }
     const bool is_lost = piece.is_device_lost;
@@ -157,7 +153,19 @@ at::Tensor Accelerator::to_device(at::Tensor buffer) {
   return tensor;
 }
 
+at::Tensor Accelerator::bring(at::Tensor buffer) {
+  at::Tensor tensor = copies_.in(buffer);
+  kept_.push_back(std::move(buffer));
+  return tensor;
+}
+
+std::shared_ptr<const Launch> Accelerator::copy_out(at::Tensor tensor, at::Tensor host,
+                                                    std::function<void()> on_done) {
+  return copies_.out(std::move(tensor), std::move(host), std::move(on_done));
+}
+
 void Accelerator::drop() {
+  copies_.drop();
   std::unique_lock lock(mutex_);
   waiting_.clear();
   changed_.wait(lock, [&] { return !is_launching_ && launched_.empty() && !is_completing_; });

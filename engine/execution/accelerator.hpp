@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/execution/copy_stream.hpp"
 #include "engine/execution/device.hpp"
 
 namespace troupe::engine {
@@ -33,10 +34,17 @@ class Accelerator final : public Device {
   at::Tensor to_host(at::Tensor tensor) override;
   void write_to_host(at::Tensor tensor, at::Tensor host) override;
   at::Tensor to_device(at::Tensor buffer) override;
+  at::Tensor bring(at::Tensor buffer) override;
+  std::optional<Staging> staging() const override { return kStaging; }
+  std::shared_ptr<const Launch> copy_out(at::Tensor tensor, at::Tensor host,
+                                         std::function<void()> on_done) override;
   void drop() override;
   void wait() override;
 
  private:
+  /// A piece is long enough for a bus, and 32 MiB of them hide what a network needs to begin.
+  static constexpr Staging kStaging{std::size_t{4} << 20, 8};
+
   struct Piece {
     Work work;
     std::function<void()> on_done;
@@ -63,7 +71,8 @@ class Accelerator final : public Device {
   std::optional<Error> failed_;  ///< What the pieces behind a failed one complete with.
 
   std::vector<at::Tensor> kept_;  ///< Of the piece that is being launched.
-  std::thread launcher_;          // Last: they use all of the above.
+  CopyStream copies_;
+  std::thread launcher_;  // Last: they use all of the above.
   std::thread completer_;
 };
 

@@ -31,16 +31,21 @@ at::Tensor poisoned(at::IntArrayRef shape, at::ScalarType dtype) {
 DelayedDevice::DelayedDevice(const DeviceOptions& options)
     : delay_ms_max_(options.delay_ms_max),
       random_(static_cast<std::minstd_rand::result_type>(options.seed + 1)),
-      thread_([this, options] { serve(options); }) {}
+      copy_random_(static_cast<std::minstd_rand::result_type>(options.seed + 2)),
+      thread_([this, options] { serve(options); }),
+      copier_([this] { copy_pieces(); }) {}
 
 DelayedDevice::~DelayedDevice() {
+  std::deque<CopyOut> given_up;  // What callbacks own is let go of without the lock.
   {
     const std::lock_guard lock(mutex_);
     stops_ = true;
     pieces_.clear();
+    given_up.swap(copies_out_);
   }
   changed_.notify_all();
   thread_.join();
+  copier_.join();
 }
 
 std::shared_ptr<const Launch> DelayedDevice::launch(Work work, std::function<void()> on_done) {
@@ -102,6 +107,57 @@ void DelayedDevice::sleep() {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(delay(random_)));
 }
 
+std::shared_ptr<const Launch> DelayedDevice::copy_out(at::Tensor tensor, at::Tensor host,
+                                                      std::function<void()> on_done) {
+  poison(host);
+  auto launch = std::make_shared<Launch>();
+  {
+    const std::lock_guard lock(mutex_);
+    at::Tensor before = tensor.clone();
+    copies_out_.push_back(
+        {std::move(tensor), std::move(before), std::move(host), std::move(on_done), launch});
+  }
+  changed_.notify_all();
+  return launch;
+}
+
+void DelayedDevice::copy_pieces() {
+  pthread_setname_np(pthread_self(), "copier");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stops_ || !copies_out_.empty(); });
+    if (stops_) return;
+    CopyOut copy = std::move(copies_out_.front());
+    copies_out_.pop_front();
+    is_copying_ = true;
+    lock.unlock();
+    run(copy);
+    auto on_done = std::move(copy.on_done);
+    copy = {};
+    lock.lock();
+    is_copying_ = false;
+    changed_.notify_all();
+    lock.unlock();
+    on_done();
+    on_done = nullptr;  // What it owns is let go of without the lock.
+    lock.lock();
+  }
+}
+
+void DelayedDevice::run(const CopyOut& copy) {
+  std::uniform_real_distribution<double> delay(0, delay_ms_max_ / 8);
+  std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(delay(copy_random_)));
+  copy.launch->run([&]() -> Status {
+    const std::size_t bytes = copy.tensor.nbytes();
+    if (bytes == 0) return Done{};
+    if (std::memcmp(copy.tensor.const_data_ptr(), copy.before.const_data_ptr(), bytes) != 0)
+      return Error{Errc::internal, "memory of the device was written while a copy still read it",
+                   "", "whoever writes there has to wait until the copy has completed"};
+    std::memcpy(copy.host.data_ptr(), copy.tensor.const_data_ptr(), bytes);
+    return Done{};
+  });
+}
+
 /// An accelerator may read it as late as this.
 bool DelayedDevice::is_overwritten() const {
   return std::any_of(sources_.begin(), sources_.end(), [](const auto& source) {
@@ -140,10 +196,13 @@ at::Tensor DelayedDevice::to_device(at::Tensor buffer) {
 }
 
 void DelayedDevice::drop() {
+  std::deque<CopyOut> given_up;
   std::unique_lock lock(mutex_);
   pieces_.clear();
-  changed_.wait(lock, [&] { return !is_running_; });
+  given_up.swap(copies_out_);
+  changed_.wait(lock, [&] { return !is_running_ && !is_copying_; });
   failed_.reset();
+  lock.unlock();
 }
 
 void DelayedDevice::wait() {

@@ -1,6 +1,7 @@
 // A device that behaves like an accelerator, on a CPU: work runs on a thread of its own, late, and
-// host memory holds nothing but NaN before its work has completed and after it was let go of.
-// Whoever forgets to wait computes NaN, finds nothing, or is told that he wrote what work reads.
+// so do copies out on a second one; host memory holds nothing but NaN before its work has completed
+// and after it was let go of. Whoever forgets to wait computes NaN, finds nothing, or is told that
+// he wrote what work reads.
 //
 // For tests (`debug.delayed_device_ms`). The results of work that is waited for are those of any
 // CPU.
@@ -30,6 +31,10 @@ class DelayedDevice final : public Device {
   at::Tensor to_host(at::Tensor tensor) override;
   void write_to_host(at::Tensor tensor, at::Tensor host) override;
   at::Tensor to_device(at::Tensor buffer) override;
+  /// So small that what tests send has several pieces, and more than there is room for.
+  std::optional<Staging> staging() const override { return Staging{std::size_t{8} << 10, 4}; }
+  std::shared_ptr<const Launch> copy_out(at::Tensor tensor, at::Tensor host,
+                                         std::function<void()> on_done) override;
   void drop() override;
   void wait() override;
 
@@ -40,7 +45,17 @@ class DelayedDevice final : public Device {
     std::shared_ptr<Launch> launch;
   };
 
+  struct CopyOut {
+    at::Tensor tensor;
+    at::Tensor before;  ///< What it held.
+    at::Tensor host;
+    std::function<void()> on_done;
+    std::shared_ptr<Launch> launch;
+  };
+
   void serve(const DeviceOptions& options);
+  void copy_pieces();
+  void run(const CopyOut& copy);
   void run(const Piece& piece);
   void sleep();
   bool is_overwritten() const;
@@ -48,7 +63,9 @@ class DelayedDevice final : public Device {
   std::mutex mutex_;
   std::condition_variable changed_;  ///< Of what follows.
   std::deque<Piece> pieces_;
+  std::deque<CopyOut> copies_out_;
   bool is_running_ = false;
+  bool is_copying_ = false;
   bool stops_ = false;
   std::optional<Error> failed_;  ///< What the pieces behind a failed one complete with.
 
@@ -58,7 +75,9 @@ class DelayedDevice final : public Device {
   std::vector<std::pair<at::Tensor, at::Tensor>> sources_;
   double delay_ms_max_;
   std::minstd_rand random_;
-  std::thread thread_;  // Last: it uses all of the above.
+  std::minstd_rand copy_random_;
+  std::thread thread_;  // Last: they use all of the above.
+  std::thread copier_;
 };
 
 }  // namespace troupe::engine

@@ -48,6 +48,16 @@ void Launch::complete(Status status, bool is_device_lost) {
   done_.store(true, std::memory_order_release);
 }
 
+std::shared_ptr<const Launch> Device::copy_out(at::Tensor tensor, at::Tensor host,
+                                               std::function<void()>) {
+  auto launch = std::make_shared<Launch>();
+  launch->run([&]() -> Status {
+    host.copy_(tensor);
+    return Done{};
+  });
+  return launch;
+}
+
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   if (!options.place.is_cpu()) return std::make_unique<Accelerator>(options);
   if (options.delay_ms_max > 0) return std::make_unique<DelayedDevice>(options);

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "runtime/vocabulary/result.hpp"
 
@@ -46,6 +48,13 @@ class Launch {
   std::atomic<bool> done_ = false;
 };
 
+/// How tensors leave a device whose memory a transport does not reach: piece by piece through a
+/// ring of host memory (`StagedSends`). All devices of a job have the same.
+struct Staging {
+  std::size_t piece_bytes = 0;  ///< The last piece of a message may be shorter.
+  std::size_t pieces = 0;       ///< That the ring has room for.
+};
+
 /// What computes: a host, or an accelerator.
 class Device {
  public:
@@ -76,8 +85,22 @@ class Device {
   /// In work: host memory, best a `host_buffer`, as a tensor of this device.
   virtual at::Tensor to_device(at::Tensor buffer) = 0;
 
-  /// Gives up what has not begun and waits for what has: nothing of it is under way any more. What
-  /// is given up never completes.
+  /// The same beside what was launched before, where the device can: on a stream of its own, which
+  /// alone what is launched next waits for.
+  virtual at::Tensor bring(at::Tensor buffer) { return to_device(std::move(buffer)); }
+
+  /// How its tensors leave; none: a transport reads them where they lie.
+  virtual std::optional<Staging> staging() const { return std::nullopt; }
+
+  /// Copies a contiguous tensor of this device over host memory of its type and shape, beside what
+  /// is launched and behind the copies before. REQUIRES: the work that made the tensor has
+  /// completed, and nobody writes it meanwhile. Both are held, and the host's contents unspecified,
+  /// until it has completed; `on_done` as of `launch`. Not for `wait`.
+  virtual std::shared_ptr<const Launch> copy_out(at::Tensor tensor, at::Tensor host,
+                                                 std::function<void()> on_done);
+
+  /// Gives up what has not begun and waits for what has: nothing of it is under way any more, no
+  /// copy either. What is given up never completes.
   virtual void drop() = 0;
 
   /// Waits for all that was launched.

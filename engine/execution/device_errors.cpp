@@ -33,4 +33,8 @@ std::string words_of(const std::exception& thrown) {
   return first_line(error != nullptr ? error->what_without_backtrace() : thrown.what());
 }
 
+Error device_failure(const std::exception& thrown) {
+  return {Errc::internal, "the device failed: " + words_of(thrown), {}, {}};
+}
+
 }  // namespace troupe::engine

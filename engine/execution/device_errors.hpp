@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/vocabulary/result.hpp"
+
 namespace troupe::engine {
 
 /// What helps where a device is lost to its process.
@@ -33,5 +35,8 @@ std::optional<std::string> indeterminate_operator(const std::string& words);
 
 /// The first line of what it says: without where in LibTorch it was thrown.
 std::string words_of(const std::exception& thrown);
+
+/// What a device threw that no work of a stage did.
+Error device_failure(const std::exception& thrown);
 
 }  // namespace troupe::engine

@@ -319,6 +319,12 @@ void Executor::note_moved(const InFlight& done) {
 Status Executor::check_sends() {
   Status sent = mailbox_.check();
   if (!sent.ok() && options_.rows != nullptr && !decision_) note_failed_call(sent.error());
+  if (const auto copy = mailbox_.failed_copy()) {  // Also behind PREPARED: others wait for it.
+    const Error& why = copy->status().error();
+    thrown_ = failed_work(nullptr, why.message, why);
+    thrown_->by_device = copy->is_device_lost();
+    return why;
+  }
   if (!is_prepared_) return sent;
   mailbox_.forget_ended_sends();
   return Done{};

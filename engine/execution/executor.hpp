@@ -99,7 +99,7 @@ class Executor : private Viewer {
   };
   /// What work of an action leaves to whoever waits for it.
   struct Outcome {
-    std::vector<Parcel> parcels;          ///< In host memory.
+    std::vector<Parcel> parcels;
     std::vector<MeasuredChunk> measured;  ///< In host memory.
     std::vector<HolderHash> hashes;
     std::optional<Bytes> activations;   ///< Of the stages, after a computation.

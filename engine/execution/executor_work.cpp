@@ -228,7 +228,8 @@ Executor::Work Executor::send(const Action& action) {
 
 Status Executor::give(std::vector<Parcel> parcels, Outcome& outcome) {
   for (Parcel& parcel : parcels)
-    if (!parcel.called.valid()) parcel.tensor = device_.to_host(std::move(parcel.tensor));
+    if (!parcel.called.valid() && !device_.staging())
+      parcel.tensor = device_.to_host(std::move(parcel.tensor));
   outcome.parcels = std::move(parcels);
   return Done{};
 }
@@ -241,7 +242,7 @@ Executor::Work Executor::receive(const Action& action) {
   auto taken = take(arrival.key);
   const bool is_on_device = arrival.local || caller_of(action).valid();
   return [=, this, id = action.message](Outcome&) -> Status {
-    at::Tensor rows = is_on_device ? std::move(*taken) : device_.to_device(std::move(*taken));
+    at::Tensor rows = is_on_device ? std::move(*taken) : device_.bring(std::move(*taken));
     if (gradient) {
       stage(to).accept_gradient(id, std::move(rows));
     } else {
@@ -259,7 +260,7 @@ Executor::Work Executor::hand_on(const Action& action) {
   const StageId to = gradient ? message.source.stage : message.destination.stage;
   auto taken = take(arrivals_of(action).front().key);
   return [key, next = peer(to), taken = std::move(taken)](Outcome& outcome) -> Status {
-    outcome.parcels.push_back({key, next, std::move(*taken)});
+    outcome.parcels.push_back({key, next, std::move(*taken), {}, /*in_host=*/true});
     return Done{};
   };
 }
@@ -272,7 +273,9 @@ Executor::Work Executor::send_content(const Action& action) {
     if (!packed.ok()) return std::move(packed).error();
     outcome.parcels.push_back({{TagKind::content, id.index()},
                                peer(delivery.destination.stage),
-                               std::move(packed).value()});
+                               std::move(packed).value(),
+                               {},
+                               /*in_host=*/true});
     return Done{};
   };
 }
@@ -296,7 +299,7 @@ Executor::Work Executor::take_sums(const Action& action) {
   for (const Arrival& arrival : arrivals_of(action)) taken.push_back(take(arrival.key));
   return [this, &action, taken = std::move(taken)](Outcome& outcome) -> Status {
     std::vector<at::Tensor> chunks;
-    for (const auto& chunk : taken) chunks.push_back(device_.to_device(std::move(*chunk)));
+    for (const auto& chunk : taken) chunks.push_back(device_.bring(std::move(*chunk)));
     switch (action.kind) {
       case ActionKind::reduce_partial:
         return give(sums_.reduce_partial(action.group, std::move(chunks)), outcome);

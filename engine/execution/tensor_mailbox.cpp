@@ -35,10 +35,15 @@ TensorMailbox::TensorMailbox(transport::Transport& transport, Device& device,
       device_(device),
       epoch_number_(epoch_number),
       wake_(std::move(wake)),
-      calls_(calls) {}
+      calls_(calls) {
+  if (const auto staging = device.staging())
+    staged_ = std::make_unique<StagedSends>(transport, device, *staging, wake_);
+}
 
 void TensorMailbox::begin(std::int64_t step, Bytes receive_bound) {
-  for (auto& [key, posted] : posted_) posted.operation.cancel();
+  for (auto& [key, posted] : posted_)
+    for (const auto& operation : posted.operations) operation.cancel();
+  if (staged_) staged_->clear();
   posted_.clear();
   local_.clear();
   taken_.clear();
@@ -56,7 +61,8 @@ Result<bool> TensorMailbox::post(const std::vector<Arrival>& arrivals, DeviceId 
     if (arrival.local) continue;
     auto posted = receive(arrival, caller);
     if (!posted.ok()) return std::move(posted).error();
-    posted.value().operation.on_done([wake = wake_](const Status&) { wake(); });
+    for (const auto& operation : posted.value().operations)
+      operation.on_done([wake = wake_](const Status&) { wake(); });
     posted_.insert_or_assign(arrival.key, std::move(posted).value());
   }
   outstanding_ += wanted;
@@ -73,12 +79,51 @@ Result<TensorMailbox::Posted> TensorMailbox::receive(const Arrival& arrival, Dev
   if (caller.valid()) {
     auto coming = calls_->receive(caller, tag, arrival.shape, arrival.dtype);
     if (!coming.ok()) return std::move(coming).error();
-    return Posted{std::make_shared<at::Tensor>(coming.value().rows), coming.value().operation};
+    return Posted{std::make_shared<at::Tensor>(coming.value().rows), {coming.value().operation}};
   }
-  auto tensor = std::make_shared<at::Tensor>(device_.host_buffer(arrival.shape, arrival.dtype));
+  at::Tensor host = device_.host_buffer(arrival.shape, arrival.dtype);
+  if (is_staged(arrival.key.kind)) return receive_pieces(arrival, std::move(host));
+  auto tensor = std::make_shared<at::Tensor>(std::move(host));
   auto operation =
       transport_.receive(arrival.from, tag, {tensor->data_ptr(), bytes_of(arrival), tensor});
-  return Posted{std::move(tensor), std::move(operation)};
+  return Posted{std::move(tensor), {std::move(operation)}};
+}
+
+/// The sender's places of its ring are for what has been posted: it is told behind all of it. Who
+/// cannot be told is lost, and so are the pieces.
+TensorMailbox::Posted TensorMailbox::receive_pieces(const Arrival& arrival, at::Tensor host) {
+  const transport::Tag tag = tag_of(arrival.key);
+  const at::Tensor flat = host.view({-1});
+  const PieceCut cut = cut_of(flat, *device_.staging());
+  Posted posted{std::make_shared<at::Tensor>(std::move(host)), {}};
+  for (std::int64_t number = 0; number < cut.pieces; ++number) {
+    const at::Tensor piece = piece_of(flat, cut, number);
+    posted.operations.push_back(transport_.receive(
+        arrival.from, piece_tag(tag, number), {piece.data_ptr(), piece.nbytes(), posted.tensor}));
+  }
+  transport_.send(arrival.from, word_tag(tag), {});
+  return posted;
+}
+
+/// Content is in host memory at both ends.
+bool TensorMailbox::is_staged(transport::TagKind kind) const {
+  return staged_ != nullptr && kind != transport::TagKind::content;
+}
+
+bool TensorMailbox::Posted::has_ended() const {
+  return std::ranges::all_of(operations, &transport::Operation::done);
+}
+
+Result<bool> TensorMailbox::Posted::has_come() const {
+  bool all = true;
+  for (const auto& operation : operations) {
+    if (!operation.done()) {
+      all = false;
+    } else if (auto ended = operation.wait(transport::within({})); !ended.ok()) {
+      return std::move(ended).error();
+    }
+  }
+  return all;
 }
 
 transport::Operation TensorMailbox::begin_send(const Parcel& parcel) {
@@ -89,6 +134,8 @@ transport::Operation TensorMailbox::begin_send(const Parcel& parcel) {
 }
 
 void TensorMailbox::send(const Parcel& parcel) {
+  if (!parcel.called.valid() && is_staged(parcel.key.kind))
+    return staged_->send(tag_of(parcel.key), parcel.to, parcel.tensor, parcel.in_host);
   auto operation = begin_send(parcel);
   operation.on_done([wake = wake_](const Status&) { wake(); });
   sends_.push_back(std::move(operation));
@@ -104,9 +151,9 @@ Result<bool> TensorMailbox::arrived(const std::vector<Arrival>& arrivals) const 
   for (const Arrival& arrival : arrivals) {
     if (local_.contains(arrival.key)) continue;
     const auto posted = posted_.find(arrival.key);
-    if (posted == posted_.end() || !posted->second.operation.done()) return false;
-    auto status = posted->second.operation.wait(transport::within({}));
-    if (!status.ok()) return std::move(status).error();
+    if (posted == posted_.end()) return false;
+    auto come = posted->second.has_come();
+    if (!come.ok() || !come.value()) return come;
   }
   return true;
 }
@@ -116,7 +163,7 @@ Bytes TensorMailbox::held() const {
   for (const auto& [key, local] : local_) held += local.bytes;
   for (const auto& [key, taken] : taken_) held += taken.held;
   for (const auto& [key, posted] : posted_) {
-    if (is_for_stages(key) && posted.operation.done())
+    if (is_for_stages(key) && posted.has_ended())
       held += Bytes{static_cast<std::int64_t>(posted.tensor->nbytes())};
   }
   return held;
@@ -144,6 +191,8 @@ void TensorMailbox::release(Arrival::Key key) {
 }
 
 Status TensorMailbox::check() {
+  if (staged_)
+    if (auto moved = staged_->move_on(sends_); !moved.ok()) return moved;
   for (const auto& operation : sends_) {
     if (!operation.done()) continue;
     if (auto status = operation.wait(transport::within({})); !status.ok()) return status;
@@ -154,11 +203,16 @@ Status TensorMailbox::check() {
 
 bool TensorMailbox::has(const Arrival& arrival) const {
   const auto posted = posted_.find(arrival.key);
-  if (posted != posted_.end()) return posted->second.operation.done();
+  if (posted != posted_.end()) return posted->second.has_ended();
   return local_.contains(arrival.key);
 }
 
+std::shared_ptr<const Launch> TensorMailbox::failed_copy() const {
+  return staged_ ? staged_->failed_copy() : nullptr;
+}
+
 void TensorMailbox::forget_ended_sends() {
+  if (staged_) staged_->forget_lost();
   std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });
 }
 

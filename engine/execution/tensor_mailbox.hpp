@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/execution/device.hpp"
+#include "engine/execution/staged_sends.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/units.hpp"
 #include "transport/transport.hpp"
@@ -38,12 +39,13 @@ struct Arrival {
   at::ScalarType dtype = at::kFloat;
 };
 
-/// A tensor on its way to another device, in host memory unless it goes by a call.
+/// A contiguous tensor on its way to another device, whose work has completed.
 struct Parcel {
   Arrival::Key key;
   transport::Peer to = -1;
-  at::Tensor tensor;
+  at::Tensor tensor;     ///< This device's, or in host memory.
   DeviceId called = {};  ///< It goes by a call to this device.
+  bool in_host = false;  ///< It lies in host memory, also where devices have their own.
 };
 
 /// Bytes of those that are not local.
@@ -65,7 +67,8 @@ class TensorMailbox {
   /// and into memory of this one; invalid: as messages. Errors: as `RowCalls::receive`.
   Result<bool> post(const std::vector<Arrival>& arrivals, DeviceId caller = {});
 
-  /// Sends without waiting; a failure shows at the next `check`.
+  /// Sends without waiting; a failure shows at the next `check`. What a device stages
+  /// (`Device::staging`) leaves with `check`, as far as receivers have posted.
   void send(const Parcel& parcel);
 
   /// A place for a tensor of so many bytes that work fills, and later work takes (`take`), both on
@@ -82,14 +85,17 @@ class TensorMailbox {
   /// The work that took it has completed.
   void release(Arrival::Key key);
 
-  /// The first failure of a send, if any; forgets completed sends.
+  /// Sends what can leave. The first failure of a send, if any; forgets completed sends.
   Status check();
+
+  /// The copy of what leaves that failed, if any: nobody gets it.
+  std::shared_ptr<const Launch> failed_copy() const;
 
   /// Forgets sends that ended, well or not.
   void forget_ended_sends();
 
   /// Nothing is on its way out any more.
-  bool all_sent() const { return sends_.empty(); }
+  bool all_sent() const { return sends_.empty() && (!staged_ || staged_->empty()); }
 
   Bytes peak() const { return peak_; }
   Bytes bound() const { return receive_bound_; }
@@ -103,13 +109,18 @@ class TensorMailbox {
  private:
   struct Posted {
     std::shared_ptr<at::Tensor> tensor;
-    transport::Operation operation;
+    std::vector<transport::Operation> operations;  ///< Of its pieces.
+
+    bool has_ended() const;
+    Result<bool> has_come() const;  ///< Or why one of them does not come.
   };
   struct Local {
     std::shared_ptr<at::Tensor> tensor;
     Bytes bytes;
   };
   Result<Posted> receive(const Arrival& arrival, DeviceId caller);
+  Posted receive_pieces(const Arrival& arrival, at::Tensor host);
+  bool is_staged(transport::TagKind kind) const;
   transport::Operation begin_send(const Parcel& parcel);
   transport::Tag tag_of(const Arrival::Key& key) const;
 
@@ -130,6 +141,7 @@ class TensorMailbox {
   std::map<Arrival::Key, Local> local_;
   std::map<Arrival::Key, Taken> taken_;
   std::vector<transport::Operation> sends_;
+  std::unique_ptr<StagedSends> staged_;  ///< None where tensors lie in host memory anyway.
   Bytes outstanding_;
   Bytes peak_;
 };

@@ -3,7 +3,8 @@
 //
 // Whoever forgets where a tensor lies ends with a segmentation fault or LibTorch's error instead of
 // waiting for a GPU that shows it. Operators compute on copies, on the thread that calls; copies to
-// pinned host memory arrive when somebody waits for an event behind them.
+// pinned host memory arrive when somebody waits for an event behind them, and those from there too
+// where they are put on another stream than the default one.
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -19,6 +20,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -36,6 +38,12 @@ constexpr auto kApart = c10::DeviceType::PrivateUse1;
 constexpr c10::DeviceIndex kDevices = 8;
 
 thread_local c10::DeviceIndex current = 0;
+/// Of each device the stream that the thread puts on what it does.
+thread_local std::array<c10::StreamId, kDevices> streams{};
+
+c10::StreamId& stream_of(c10::DeviceIndex device) {
+  return streams[static_cast<std::size_t>(device < 0 ? current : device)];
+}
 
 // ---- memory
 
@@ -105,9 +113,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void uncheckedSetDevice(c10::Device place) const noexcept override { setDevice(place); }
   c10::Stream getStream(c10::Device place) const override {
+    const c10::DeviceIndex device = place.index() < 0 ? current : place.index();
+    return c10::Stream(c10::Stream::UNSAFE, {kApart, device}, stream_of(device));
+  }
+  c10::Stream getDefaultStream(c10::Device place) const override {
     return c10::Stream(c10::Stream::DEFAULT, {kApart, place.index() < 0 ? current : place.index()});
   }
-  c10::Stream getDefaultStream(c10::Device place) const override { return getStream(place); }
   c10::Stream getNewStream(c10::Device place, int) const override {
     static std::atomic<c10::StreamId> last = 0;
     return c10::Stream(c10::Stream::UNSAFE, {kApart, place.index()}, ++last);
@@ -115,7 +126,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(stream.id());
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    const c10::Stream before = getStream(stream.device());
+    stream_of(stream.device_index()) = stream.id();
+    return before;
+  }
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
@@ -124,10 +139,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
     if (*event == nullptr) *event = new Event;
-    *static_cast<Event*>(*event) = {stream.device_index(), Stream::of(stream.device_index()).mark(),
+    *static_cast<Event*>(*event) = {stream.device_index(), stream.id(),
+                                    Stream::of(stream.device_index(), stream.id()).mark(),
                                     /*is_new=*/true};
   }
-  void block(void*, const c10::Stream&) const override {}  // Operators are done when they return.
+  /// Operators are done when they return; what they read must be there before.
+  void block(void* event, const c10::Stream&) const override {
+    if (event == nullptr) return;
+    const auto* marked = static_cast<Event*>(event);
+    Stream::of(marked->device, marked->stream).come_to(*marked->mark);
+  }
   /// Says no to the first who asks, as a GPU that is at work does.
   bool queryEvent(void* event) const override {
     if (event != nullptr && std::exchange(static_cast<Event*>(event)->is_new, false)) return false;
@@ -139,20 +160,21 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    Stream::of(stream.device_index()).wait_for_all();
+    Stream::of(stream.device_index(), stream.id()).wait_for_all();
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
     const auto* marked = static_cast<Event*>(event);
-    Stream::of(marked->device).wait_for(*marked->mark);
+    Stream::of(marked->device, marked->stream).wait_for(*marked->mark);
   }
   void synchronizeDevice(c10::DeviceIndex device) const override {
-    Stream::of(device).wait_for_all();
+    Stream::wait_for_all_of(device);
   }
 
  private:
   struct Event {
     int device = 0;
+    c10::StreamId stream = 0;
     std::shared_ptr<Stream::Mark> mark;
     bool is_new = true;
   };
@@ -190,12 +212,17 @@ at::Tensor opened(const at::Tensor& tensor) {
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const c10::Device place = from.is_cpu() ? to.device() : from.device();
+  const c10::StreamId id = stream_of(place.index());
+  Stream& stream = Stream::of(place.index(), id);
+  const bool is_late = non_blocking && to.is_contiguous() &&
+                       from.scalar_type() == to.scalar_type() &&
+                       (to.is_cpu() || (from.is_cpu() && id != 0));
   // In order: whoever copies without a wait finds what came before.
-  if (!non_blocking || !to.is_cpu()) Stream::of(place.index()).wait_for_all();
-  if (non_blocking && to.is_cpu() && to.is_contiguous() && from.scalar_type() == to.scalar_type()) {
+  if (!is_late && (!non_blocking || !to.is_cpu())) stream.wait_for_all();
+  if (is_late) {
     const at::Tensor plain = opened(from).contiguous();
     const auto* begin = static_cast<const std::byte*>(plain.const_data_ptr());
-    Stream::of(place.index()).copy_later(to, {begin, begin + plain.nbytes()});
+    stream.copy_later(opened(to), {begin, begin + plain.nbytes()}, to);
     return to;
   }
   opened(to).copy_(opened(from));
