@@ -74,6 +74,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/vocabulary/layer_work.hpp
   runtime/vocabulary/logit_chunks.hpp
   runtime/vocabulary/media_input.hpp
+  runtime/vocabulary/memory_kind.hpp
   runtime/vocabulary/model_config.hpp
   runtime/vocabulary/model_graph.hpp
   runtime/vocabulary/model_state.hpp

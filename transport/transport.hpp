@@ -1,7 +1,8 @@
 // Moves bytes between the node processes of a job: the interface that every backend implements.
 //
 // Thread-safe: every function may be called from any thread, also from completion callbacks; none
-// of them waits for a peer. Buffers are host memory. A transport owns no tensor and knows no plan.
+// of them waits for a peer. Buffers are host memory, but that some backends send from a device's
+// (`takes`). A transport owns no tensor and knows no plan.
 //
 // Who may talk: both sides call `connect` with the other's `address()`, exchanged by control
 // messages. A message is matched by (peer, tag) to a receive; several with the same pair match in
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vocabulary/memory_kind.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/units.hpp"
 #include "transport/operation.hpp"
@@ -67,6 +69,7 @@ struct ConstBuffer {
   const void* data = nullptr;
   std::size_t bytes = 0;
   std::shared_ptr<const void> owner = nullptr;
+  MemoryKind memory = MemoryKind::host;  ///< REQUIRES: the transport takes it (`takes`).
 };
 
 /// Where received bytes go; `owner` as above. Contents are unspecified until success.
@@ -98,6 +101,13 @@ class Transport {
                                 std::span<const std::byte> /*other*/) const {
     return {};
   }
+
+  /// Whether `send` reads such memory, to other nodes; to oneself it reads the host's alone.
+  virtual bool takes(MemoryKind kind) const { return kind == MemoryKind::host; }
+
+  /// Has the transport's own thread, where it has one, call this before what is sent next: what the
+  /// memory of a device needs there.
+  virtual void prepare_thread(std::function<void()> /*call*/) {}
 
   /// Opens the connection to a peer. Also after `disconnect` or a failure: with the address of a
   /// restarted process, or again with the same one, provided the other side also reconnects.

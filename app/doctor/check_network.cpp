@@ -6,6 +6,7 @@
 
 #include "app/doctor/checks.hpp"
 #include "runtime/vocabulary/joined.hpp"
+#include "transport/ucx/resources.hpp"
 #include "transport/ucx/transport_lists.hpp"
 
 namespace troupe::app {
@@ -94,6 +95,8 @@ Finding check_ucx(const UcxFacts& facts) {
   // Faster for one large copy, but a dead peer is not noticed: Troupe never takes it.
   found += has(local, "cma") ? " (cma is there, and not used)" : " (no cma, which is not used)";
   if (lists.value().shared.empty()) found += ", which UCX_TLS excludes";
+  found += has(local, transport::kCudaTransport) ? "; rows leave GPUs from their own memory"
+                                                 : "; rows leave GPUs by way of host memory";
   if (release_of(facts.version) != release_of(facts.built_version))
     return warning("ucx", found + "; the build was made with " + facts.built_version,
                    "build again here: all nodes of a job need one version of UCX");

@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "engine/execution/device_errors.hpp"
@@ -80,6 +81,19 @@ Status Accelerator::enter() const {
   } catch (const std::exception& thrown) {
     return device_failure(thrown);
   }
+}
+
+std::function<void()> Accelerator::entry() const {
+  return [place = place_] {
+    try {
+      c10::impl::VirtualGuardImpl(place.type()).setDevice(place);
+    } catch (const std::exception&) {  // The device's own threads find the same, and say so.
+    }
+  };
+}
+
+MemoryKind Accelerator::memory() const {
+  return place_.is_cuda() ? MemoryKind::cuda : MemoryKind::other;
 }
 
 void Accelerator::run(Piece& piece) {

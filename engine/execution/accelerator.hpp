@@ -35,6 +35,8 @@ class Accelerator final : public Device {
   void write_to_host(at::Tensor tensor, at::Tensor host) override;
   at::Tensor to_device(at::Tensor buffer) override;
   at::Tensor bring(at::Tensor buffer) override;
+  MemoryKind memory() const override;
+  std::function<void()> entry() const override;
   std::optional<Staging> staging() const override { return kStaging; }
   std::shared_ptr<const Launch> copy_out(at::Tensor tensor, at::Tensor host,
                                          std::function<void()> on_done) override;

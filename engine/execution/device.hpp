@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/vocabulary/memory_kind.hpp"
 #include "runtime/vocabulary/result.hpp"
 
 namespace troupe::engine {
@@ -88,6 +89,13 @@ class Device {
   /// The same beside what was launched before, where the device can: on a stream of its own, which
   /// alone what is launched next waits for.
   virtual at::Tensor bring(at::Tensor buffer) { return to_device(std::move(buffer)); }
+
+  /// What its memory is to a transport.
+  virtual MemoryKind memory() const { return MemoryKind::host; }
+
+  /// What threads have to call, once each, that touch its memory and are not its own; empty:
+  /// nothing. May be called when the device is gone.
+  virtual std::function<void()> entry() const { return {}; }
 
   /// How its tensors leave; none: a transport reads them where they lie.
   virtual std::optional<Staging> staging() const { return std::nullopt; }

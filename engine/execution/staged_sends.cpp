@@ -34,7 +34,11 @@ StagedSends::StagedSends(transport::Transport& transport, Device& device, Stagin
       device_(device),
       staging_(staging),
       wake_(std::move(wake)),
-      ring_(device, staging) {}
+      reads_device_(device.memory() != MemoryKind::host && transport.takes(device.memory())),
+      ring_(device, staging) {
+  auto entry = device.entry();
+  if (reads_device_ && entry) transport_.prepare_thread(std::move(entry));
+}
 
 void StagedSends::send(const Tag& tag, transport::Peer to, const at::Tensor& tensor, bool in_host) {
   Operation word = transport_.receive(to, word_tag(tag), {});
@@ -77,6 +81,10 @@ bool StagedSends::has_copied(const std::shared_ptr<const Launch>& copy) {
   return false;
 }
 
+bool StagedSends::leaves_as_it_is(const Leaving& message) const {
+  return message.in_host || (reads_device_ && message.to != transport_.self());
+}
+
 void StagedSends::move_to_host(Leaving& message) {
   at::Tensor host = device_.host_buffer(message.flat.sizes(), message.flat.scalar_type());
   message.moves = device_.copy_out(std::exchange(message.flat, host), host, wake_);
@@ -90,9 +98,10 @@ Status StagedSends::begin_pieces(Leaving& message, std::vector<Operation>& sent)
     at::Tensor piece = piece_of(message.flat, message.cut, message.begun);
     const std::size_t bytes = piece.nbytes();
     const Tag tag = piece_tag(message.tag, message.begun);
-    if (message.in_host) {
+    if (leaves_as_it_is(message)) {
       auto owner = std::make_shared<const at::Tensor>(std::move(piece));
-      give(message.to, tag, {owner->const_data_ptr(), bytes, owner}, sent);
+      const auto memory = message.in_host ? MemoryKind::host : device_.memory();
+      give(message.to, tag, {owner->const_data_ptr(), bytes, owner, memory}, sent);
       continue;
     }
     auto place = ring_.take(wake_);

@@ -6,6 +6,9 @@
 // posted for all pieces: then every piece leaves, and places come back. Without that, messages that
 // nobody takes yet could fill the ring while another one is waited for.
 //
+// Where the transport reads the device's memory pieces leave from there, without a copy: to other
+// nodes, as to its own it moves bytes by the processor. Receivers see no difference.
+//
 // Owned by a mailbox and called by its thread; only `wake` is called from others.
 
 #pragma once
@@ -87,6 +90,7 @@ class StagedSends {
     std::shared_ptr<const Launch> copy;
   };
 
+  bool leaves_as_it_is(const Leaving& message) const;
   void move_to_host(Leaving& message);
   Status begin_pieces(Leaving& message, std::vector<transport::Operation>& sent);
   void give(transport::Peer to, const transport::Tag& tag, transport::ConstBuffer piece,
@@ -97,6 +101,7 @@ class StagedSends {
   Device& device_;
   const Staging staging_;
   std::function<void()> wake_;
+  const bool reads_device_;  ///< The transport does.
   PinnedRing ring_;
   std::deque<Leaving> leaving_;
   std::deque<Piece> pieces_;  ///< That are copied, in order.

@@ -36,8 +36,9 @@ class HeldDevice final : public Device {
     std::function<void()> on_done;
     std::shared_ptr<Launch> launch;
   };
-  std::deque<Copy> copies;  ///< Under way.
-  int buffers = 0;          ///< Of host memory, that were ever made.
+  std::deque<Copy> copies;             ///< Under way.
+  int buffers = 0;                     ///< Of host memory, that were ever made.
+  MemoryKind kind = MemoryKind::host;  ///< As a transport sees it.
 
   std::shared_ptr<const Launch> launch(Work, std::function<void()>) override { return nullptr; }
   at::Tensor host_buffer(at::IntArrayRef shape, at::ScalarType dtype) override {
@@ -48,6 +49,10 @@ class HeldDevice final : public Device {
   at::Tensor to_host(at::Tensor tensor) override { return tensor; }
   void write_to_host(at::Tensor, at::Tensor) override {}
   at::Tensor to_device(at::Tensor buffer) override { return buffer; }
+  MemoryKind memory() const override { return kind; }
+  std::function<void()> entry() const override {
+    return [] {};
+  }
   std::optional<Staging> staging() const override { return Staging{32, 3}; }
   std::shared_ptr<const Launch> copy_out(at::Tensor tensor, at::Tensor host,
                                          std::function<void()> on_done) override {
@@ -71,30 +76,50 @@ class HeldDevice final : public Device {
   }
 };
 
-/// Holds on to the memory of what it has sent, as a backend may for longer than the send lasts.
+/// Holds on to the memory of what it has sent, as a backend may for longer than the send lasts, and
+/// takes that of GPUs, which are no more than hosts here, where it is told to.
 class KeepingTransport final : public transport::testing::ForwardingTransport {
  public:
-  using ForwardingTransport::ForwardingTransport;
+  KeepingTransport(std::unique_ptr<transport::Transport> inner, bool takes_cuda)
+      : ForwardingTransport(std::move(inner)), takes_cuda_(takes_cuda) {}
+
   std::vector<std::shared_ptr<const void>> kept;
+  std::vector<MemoryKind> sent_from;  ///< What was kept.
+  int prepared = 0;
+
+  bool takes(MemoryKind kind) const override {
+    return kind == MemoryKind::host || (takes_cuda_ && kind == MemoryKind::cuda);
+  }
+  void prepare_thread(std::function<void()> call) override {
+    ++prepared;
+    call();
+  }
 
   transport::Operation send(transport::Peer peer, const transport::Tag& tag,
                             transport::ConstBuffer data) override {
-    if (data.owner != nullptr) kept.push_back(data.owner);
+    if (data.owner != nullptr) {
+      kept.push_back(data.owner);
+      sent_from.push_back(data.memory);
+    }
     return ForwardingTransport::send(peer, tag, std::move(data));
   }
+
+ private:
+  const bool takes_cuda_;
 };
 
 /// Node 0 receives what node 1 sends, each with a device of its own.
 struct Fixture {
   explicit Fixture(std::unique_ptr<Device> receiving = std::make_unique<HeldDevice>(),
-                   std::unique_ptr<Device> sending = std::make_unique<HeldDevice>()) {
+                   std::unique_ptr<Device> sending = std::make_unique<HeldDevice>(),
+                   bool takes_cuda = false) {
     devices.push_back(std::move(receiving));
     devices.push_back(std::move(sending));
     transport::TransportOptions options;
     options.hub = std::make_shared<transport::InprocHub>();
     for (options.self = 0; options.self < 2; ++options.self)
       transports.push_back(std::make_unique<KeepingTransport>(
-          transport::create_transport("inproc", options).value()));
+          transport::create_transport("inproc", options).value(), takes_cuda));
     REQUIRE(transports[0]->connect(1, transports[1]->address()).ok());
     REQUIRE(transports[1]->connect(0, transports[0]->address()).ok());
     for (std::size_t node = 0; node < 2; ++node) {
@@ -268,6 +293,38 @@ TEST_CASE("a receiver that is lost is an error, and forgotten where nobody needs
   fixture.there().forget_ended_sends();
   CHECK(fixture.there().all_sent());
   CHECK(fixture.there().check().ok());
+}
+
+TEST_CASE("what a transport reads on a device leaves from there, but to its own node", "[engine]") {
+  auto sending = std::make_unique<HeldDevice>();
+  sending->kind = GENERATE(MemoryKind::cuda, MemoryKind::other, MemoryKind::host);
+  const bool is_read = sending->kind == MemoryKind::cuda;
+  Fixture fixture(std::make_unique<HeldDevice>(), std::move(sending), true);
+  CHECK(fixture.transports[1]->prepared == (is_read ? 1 : 0));
+  CHECK(fixture.transports[0]->prepared == 0);
+  const Arrival rows = arrival(0, 10), own = arrival(1, 4);
+  fixture.there().send({rows.key, 0, numbers(10)});
+  REQUIRE(fixture.there().check().ok());
+  CHECK(fixture.transports[1]->kept.empty());  // Nor does it leave before somebody has posted.
+  REQUIRE(fixture.here().post({rows}).value());
+  REQUIRE(fixture.there().check().ok());
+  CHECK(fixture.sender().copies.size() == (is_read ? 0U : 3U));
+  fixture.sender().end_copies();
+  REQUIRE(fixture.there().check().ok());
+  REQUIRE(fixture.here().arrived({rows}).value());
+  CHECK(at::equal(*fixture.here().take(rows.key), numbers(10)));
+  CHECK((fixture.transports[1]->sent_from ==
+         std::vector<MemoryKind>(3, is_read ? MemoryKind::cuda : MemoryKind::host)));
+  fixture.transports[1]->kept.clear();
+  // To its own node the processor moves bytes.
+  REQUIRE(fixture.there().post({own}).value());
+  fixture.there().send({own.key, 1, numbers(4)});
+  REQUIRE(fixture.there().check().ok());
+  REQUIRE(fixture.sender().copies.size() == 1);
+  fixture.sender().end_copies();
+  REQUIRE(fixture.there().check().ok());
+  CHECK(fixture.there().arrived({own}).value());
+  CHECK(fixture.transports[1]->sent_from.back() == MemoryKind::host);
 }
 
 TEST_CASE("pieces and words have tags of their own", "[engine]") {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,10 @@ class ForwardingTransport : public Transport {
   std::string remark_on(std::span<const std::byte> one,
                         std::span<const std::byte> other) const override {
     return inner_->remark_on(one, other);
+  }
+  bool takes(MemoryKind kind) const override { return inner_->takes(kind); }
+  void prepare_thread(std::function<void()> call) override {
+    inner_->prepare_thread(std::move(call));
   }
   Status connect(Peer peer, std::span<const std::byte> address) override {
     return inner_->connect(peer, address);

@@ -8,6 +8,7 @@
 #include "transport/failures.hpp"
 #include "transport/ucx/connection.hpp"
 #include "transport/ucx/loss_words.hpp"
+#include "transport/ucx/memory_kinds.hpp"
 
 namespace troupe::transport {
 
@@ -53,6 +54,10 @@ void Messenger::start(Request& request, unsigned id, ucp_ep_h endpoint) {
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = on_sent;
   param.user_data = &request;
+  if (request.data.memory != MemoryKind::host) {  // Of the host's it finds out by itself.
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.memory_type = memory_type(request.data.memory);
+  }
   const auto status = ucp_am_send_nbx(endpoint, id, &request.header, sizeof request.header,
                                       request.data.data, request.data.bytes, &param);
   // Otherwise `on_sent` tells.

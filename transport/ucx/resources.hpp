@@ -11,6 +11,10 @@
 
 namespace troupe::transport {
 
+/// Of UCX's transports that for the memory of NVIDIA's GPUs: it is there where UCX was built with
+/// CUDA and finds a GPU. A list of transports (UCX_TLS) has to name it.
+inline constexpr const char* kCudaTransport = "cuda_copy";
+
 /// A way for bytes that UCX offers here.
 struct UcxResource {
   std::string transport;    ///< As UCX_TLS calls it: `tcp`, `posix`, `cma`, `rc_verbs`.

@@ -4,12 +4,15 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/failures.hpp"
 #include "transport/process_number.hpp"
 #include "transport/ucx/factory.hpp"
 #include "transport/ucx/host_checks.hpp"
+#include "transport/ucx/memory_kinds.hpp"
 #include "transport/ucx/messenger.hpp"
+#include "transport/ucx/resources.hpp"
 #include "transport/ucx/transport_lists.hpp"
 
 namespace troupe::transport {
@@ -18,8 +21,9 @@ namespace {
 class UcxTransport final : public Transport {
  public:
   UcxTransport(const TransportOptions& options, UcxWorker worker, UcxContext shared_memory,
-               UcxAddress address)
+               UcxAddress address, bool takes_cuda)
       : self_(options.self),
+        takes_cuda_(takes_cuda),
         address_(std::move(address)),
         takes_shared_memory_(shared_memory != nullptr),
         worker_(std::make_unique<UcxWorker>(std::move(worker))),
@@ -56,6 +60,12 @@ class UcxTransport final : public Transport {
     }
     return {};
   }
+
+  bool takes(MemoryKind kind) const override {
+    return kind == MemoryKind::host || (kind == MemoryKind::cuda && takes_cuda_);
+  }
+
+  void prepare_thread(std::function<void()> call) override { loop_->post(std::move(call)); }
 
   Status connect(Peer peer, std::span<const std::byte> bytes) override {
     auto address = decode_ucx_address(peer, bytes, address_.ucx_major, address_.ucx_minor);
@@ -118,6 +128,7 @@ class UcxTransport final : public Transport {
   }
 
   const Peer self_;
+  const bool takes_cuda_;
   const UcxAddress address_;
   const bool takes_shared_memory_;
   // Destroyed from the last to the first; but see the destructor.
@@ -140,12 +151,14 @@ Status check(const UcxOptions& options) {
 }
 
 /// Null when the options name no shared memory.
-Result<UcxContext> start_shared_memory(const UcxOptions& options, const std::string& tls) {
+Result<UcxContext> start_shared_memory(const UcxOptions& options, const std::string& tls,
+                                       bool with_cuda) {
   if (tls.empty()) return UcxContext();
   if (tls == "posix") {
     if (auto status = check_shared_memory(); !status) return std::move(status).error();
   }
-  return start_ucx({tls, "all", options.keepalive, true});
+  const std::string all = with_cuda ? tls + "," + kCudaTransport : tls;
+  return start_ucx({all, "all", options.keepalive, true});
 }
 
 }  // namespace
@@ -158,8 +171,19 @@ Result<std::unique_ptr<Transport>> create_ucx(const TransportOptions& options) {
   auto network =
       start_ucx({lists.value().network, options.ucx.net_devices, options.ucx.keepalive, false});
   if (!network) return std::move(network).error();
-  auto shared_memory = start_shared_memory(options.ucx, lists.value().shared);
+  auto of_network = memory_of(network.value());
+  if (!of_network) return std::move(of_network).error();
+  std::vector<ucp_context_attr_t> memory{of_network.value()};
+  const bool network_takes_cuda = all_take(memory, MemoryKind::cuda);
+  auto shared_memory =
+      start_shared_memory(options.ucx, lists.value().shared, /*with_cuda=*/network_takes_cuda);
   if (!shared_memory) return std::move(shared_memory).error();
+  if (shared_memory.value() != nullptr) {
+    auto of_channels = memory_of(shared_memory.value());
+    if (!of_channels) return std::move(of_channels).error();
+    memory.push_back(of_channels.value());
+  }
+  const bool takes_cuda = all_take(memory, MemoryKind::cuda);
   auto worker = UcxWorker::create(std::move(network).value());
   if (!worker) return std::move(worker).error();
   auto worker_address = worker.value().address();
@@ -173,8 +197,9 @@ Result<std::unique_ptr<Transport>> create_ucx(const TransportOptions& options) {
   ucp_get_version(&address.ucx_major, &address.ucx_minor, &release);
   address.identity = own_identity();
   address.worker = std::move(worker_address).value();
-  return std::unique_ptr<Transport>(new UcxTransport(
-      options, std::move(worker).value(), std::move(shared_memory).value(), std::move(address)));
+  return std::unique_ptr<Transport>(new UcxTransport(options, std::move(worker).value(),
+                                                     std::move(shared_memory).value(),
+                                                     std::move(address), takes_cuda));
 }
 
 }  // namespace troupe::transport

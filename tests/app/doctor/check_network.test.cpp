@@ -32,7 +32,11 @@ NetworkFacts usual_network() {
 TEST_CASE("UCX needs a network transport, and misses shared memory", "[app]") {
   UcxFacts facts = usual_ucx();
   CHECK(check_ucx(facts) ==
-        fine("ucx", "1.13.1: tcp; on this machine posix (cma is there, and not used)"));
+        fine("ucx",
+             "1.13.1: tcp; on this machine posix (cma is there, and not used); rows leave GPUs by "
+             "way of host memory"));
+  facts.ways.push_back({"cuda_copy", "cuda", false});
+  CHECK_THAT(check_ucx(facts).found, ContainsSubstring("; rows leave GPUs from their own memory"));
   std::erase_if(facts.ways, [](const UcxWay& way) { return way.transport == "cma"; });
   CHECK_THAT(check_ucx(facts).found, ContainsSubstring("no cma"));
   std::erase_if(facts.ways, [](const UcxWay& way) { return way.transport == "posix"; });
