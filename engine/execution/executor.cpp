@@ -321,9 +321,11 @@ Status Executor::check_sends() {
   if (!sent.ok() && options_.rows != nullptr && !decision_) note_failed_call(sent.error());
   if (const auto copy = mailbox_.failed_copy()) {  // Also behind PREPARED: others wait for it.
     const Error& why = copy->status().error();
-    thrown_ = failed_work(nullptr, why.message, why);
+    const Error told =
+        describe(nullptr, why.message, copy->is_device_lost() ? kDeviceFix : why.fix);
+    thrown_ = failed_work(nullptr, why.message, told);
     thrown_->by_device = copy->is_device_lost();
-    return why;
+    return told;
   }
   if (!is_prepared_) return sent;
   mailbox_.forget_ended_sends();

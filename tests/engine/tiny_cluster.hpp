@@ -35,15 +35,17 @@ namespace troupe::engine {
 class Cluster {
  public:
   /// `place` may put another plan, `wrap` another transport of each node, `program` another program
-  /// of a stage in place of the usual.
+  /// of a stage, `wrap_device` another device in place of the usual.
   explicit Cluster(const job::Job& job = tiny_job(), std::vector<SlowRows> slow = {},
                    std::function<void(ExecutorOptions&)> edit = {},
                    const std::function<ParallelPlan(ParallelPlan)>& place = {},
                    const std::function<void(std::unique_ptr<transport::Transport>&)>& wrap = {},
-                   std::function<StageProgram*(StageId, ModelStage&)> program = {})
+                   std::function<StageProgram*(StageId, ModelStage&)> program = {},
+                   std::function<void(std::unique_ptr<Device>&)> wrap_device = {})
       : program_(std::move(program)),
         slow_(std::move(slow)),
         edit_(std::move(edit)),
+        wrap_device_(std::move(wrap_device)),
         setup_(prepare(job).value()),
         plan_(make_parallel_plan(setup_).value()) {
     if (place) plan_ = place(std::move(plan_));
@@ -203,6 +205,7 @@ class Cluster {
     options.slow_rows = slow_;
     if (edit_) edit_(options);
     devices_.push_back(make_device({setup_.job.debug.delayed_device_ms, device}));
+    if (wrap_device_) wrap_device_(devices_.back());
     executors_.push_back(std::make_unique<Executor>(plan_, options, *transports_[device],
                                                     *devices_[device], std::move(programs),
                                                     standbys_[device], [] {}));
@@ -211,6 +214,7 @@ class Cluster {
   std::function<StageProgram*(StageId, ModelStage&)> program_;
   std::vector<SlowRows> slow_;
   std::function<void(ExecutorOptions&)> edit_;
+  std::function<void(std::unique_ptr<Device>&)> wrap_device_;
   JobSetup setup_;
   ParallelPlan plan_;
   SampleStore store_;
