@@ -35,6 +35,7 @@
 #include "engine/run/head_memory_file.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/first_line.hpp"
+#include "transport/transport.hpp"
 
 namespace troupe::app {
 
@@ -168,6 +169,13 @@ void end_observing(caf::actor_system& system, const ObservingHubActor& hub, cons
   self->send_exit(hub, caf::exit_reason::user_shutdown);
 }
 
+/// Of this machine; other nodes' are like it where their UCX is.
+std::string way_of_rows(const transport::Transport& transport) {
+  return transport.takes(MemoryKind::cuda)
+             ? "messages leave GPUs from their own memory, which this UCX reads"
+             : "messages leave GPUs by way of host memory: this UCX does not read theirs";
+}
+
 /// The end of a job, on the console and in its log.
 void tell_end(const std::optional<Run>& run, const std::filesystem::path& run_dir,
               observe::Console& console, const JobEnd& how) {
@@ -292,6 +300,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     const std::uint16_t port = publish(system, actor, std::move(doors.listening), doors.key.key,
                                        [log](const std::string& line) { log.warning(line); });
     const std::string joined = reachable(address, port);
+    if (job.cluster.device == "cuda") log.info(way_of_rows(*resources.transport));
     const std::int32_t remote = job.cluster.nodes - job.cluster.local_nodes;
     if (remote > 0)
       log.info("waiting for " + std::to_string(remote) +
