@@ -263,20 +263,6 @@ void Executor::follow_sum(const Action& action) {
     launch(nullptr, measure(action.group));
 }
 
-/// Whether a sum is there that this device does not add up.
-Result<bool> Executor::has_sum(const Action& action) {
-  if (!sums_.is_call(action.group)) return has_arrived(action);
-  auto ended = options_.calls->has_ended(action.group);
-  if (!ended.ok()) note_failed_call(ended.error());
-  return ended;
-}
-
-Result<bool> Executor::has_arrived(const Action& action) {
-  auto arrived = mailbox_.arrived(arrivals_of(action));
-  if (!arrived.ok() && options_.rows != nullptr) note_failed_call(arrived.error());
-  return arrived;
-}
-
 /// Nobody knows whose NCCL hangs, or fails: the device that says so first is done without, unless
 /// another node turns out to be lost.
 void Executor::note_failed_call(const Error& error) {

@@ -128,6 +128,20 @@ void Executor::note_wait(const Action& action) const {
   options_.in_hand->waits(std::move(wait));
 }
 
+/// Whether a sum is there that this device does not add up.
+Result<bool> Executor::has_sum(const Action& action) {
+  if (!sums_.is_call(action.group)) return has_arrived(action);
+  auto ended = options_.calls->has_ended(action.group);
+  if (!ended.ok()) note_failed_call(ended.error());
+  return ended;
+}
+
+Result<bool> Executor::has_arrived(const Action& action) {
+  auto arrived = mailbox_.arrived(arrivals_of(action));
+  if (!arrived.ok() && options_.rows != nullptr) note_failed_call(arrived.error());
+  return arrived;
+}
+
 /// Rows that pass a third device lie in host memory there: none of their ways is a call.
 DeviceId Executor::called_by(const Message& message, StageId to) const {
   const DeviceId device = plan_.at(to).devices.front();
