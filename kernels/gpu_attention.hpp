@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "kernels/mask_tiles.hpp"
@@ -16,10 +17,17 @@ namespace troupe::kernels {
 /// at most 256 (fp64: 128).
 bool has_gpu_attention(const at::Tensor& query);
 
+/// As many thread blocks as the GPU runs at once.
+inline constexpr std::int64_t kAllPlaces = -1;
+
 /// What `bitfield_attention` promises, but for bf16: products and weights are rounded to it, as
-/// tensor cores take them; sums and softmax are fp32. Deterministic to the bit.
+/// tensor cores take them; sums and softmax are fp32. Deterministic to the bit on GPUs of one kind:
+/// what is cut, and so the order of sums, follows from the sizes and from how many thread blocks
+/// run at once. `places`: so many instead; 0 cuts nothing (tests and measurements). Partial results
+/// take memory while it runs: `balance_blocks` says how many at most.
 /// REQUIRES: has_gpu_attention(query); arguments that `check_heads` passes, at least one row.
 at::Tensor gpu_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                         const std::shared_ptr<const MaskTiles>& tiles);
+                         const std::shared_ptr<const MaskTiles>& tiles,
+                         std::int64_t places = kAllPlaces);
 
 }  // namespace troupe::kernels

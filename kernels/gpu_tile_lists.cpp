@@ -2,9 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,30 +13,38 @@ namespace troupe::kernels::gpu {
 namespace {
 
 static_assert(sizeof(TileEntry) == 2 * sizeof(std::int32_t));
+static_assert(sizeof(SubBlock) == 4 * sizeof(std::int32_t));
+static_assert(sizeof(SplitBlock) == 3 * sizeof(std::int32_t));
 
 std::int32_t narrow(std::size_t value) { return static_cast<std::int32_t>(value); }
+
+// What `owner` holds, as a tensor of plain numbers. A host reads them in place, so `owner` lives as
+// long as that tensor; a copy to a GPU begins from memory of its own (device_copies.hpp).
+template <class Value>
+at::Tensor send(const std::shared_ptr<const void>& owner, const std::vector<Value>& values,
+                at::ScalarType type, at::Device device) {
+  const auto bytes = std::ssize(values) * static_cast<std::int64_t>(sizeof(Value));
+  auto* from = const_cast<void*>(static_cast<const void*>(values.data()));  // Only read.
+  const auto count = bytes / static_cast<std::int64_t>(c10::elementSize(type));
+  return to_device(at::from_blob(
+                       from, {count}, [owner](void*) {}, type),
+                   device);
+}
 
 }  // namespace
 
 HostLists::HostLists(const TokenMask& mask, bool for_bf16) : bf16(for_bf16) {
   const auto lists = [&](std::int64_t blocks, auto list_of, bool by_query) {
-    std::vector<std::int32_t> order(static_cast<std::size_t>(blocks)), begin{0}, entries;
+    std::vector<std::int32_t> begin{0}, entries, lengths;
     for (std::int64_t block = 0; block < blocks; ++block) {
       for (const MaskTile& tile : list_of(block)) {
         entries.push_back(by_query ? tile.tile : tile.block);
         entries.push_back(static_cast<std::int32_t>(tile.test));
       }
       begin.push_back(narrow(entries.size() / 2));
+      lengths.push_back(begin.back() - begin.end()[-2]);
     }
-    // Long ones first, so that the last to end are short.
-    std::iota(order.begin(), order.end(), 0);
-    const auto length = [&](std::int32_t block) {
-      const auto at = static_cast<std::size_t>(block);
-      return begin[at + 1] - begin[at];
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](auto a, auto b) { return length(a) > length(b); });
-    return Order{std::move(order), std::move(begin), std::move(entries)};
+    return Entries{std::move(begin), std::move(entries), std::move(lengths)};
   };
   const auto by_block = [&](const MaskTiles& tiles) {
     return lists(
@@ -60,23 +66,17 @@ HostLists::HostLists(const TokenMask& mask, bool for_bf16) : bf16(for_bf16) {
   }
 }
 
-TileLists::TileLists(const std::shared_ptr<const HostLists>& made, at::Device device) {
-  const auto send = [&](const auto& values, at::ScalarType type) {
-    // Only read. What a host reads in place lives as long as its tensor.
-    auto* from = const_cast<void*>(static_cast<const void*>(values.data()));
-    return to_device(at::from_blob(
-                         from, {std::ssize(values)}, [made](void*) {}, type),
-                     device);
+TileLists::TileLists(const std::shared_ptr<const HostLists>& made, at::Device device)
+    : device_(device),
+      ranges_(send(made, made->ranges, at::kInt, device)),
+      words_(send(made, made->words, at::kLong, device)) {
+  const auto send_entries = [&](const HostLists::Entries& lists) {
+    return Entries{send(made, lists.begin, at::kInt, device),
+                   send(made, lists.entries, at::kInt, device), lists.lengths};
   };
-  const auto send_order = [&](const HostLists::Order& lists) {
-    return BlockOrder<at::Tensor>{send(lists.order, at::kInt), send(lists.begin, at::kInt),
-                                  send(lists.entries, at::kInt)};
-  };
-  ranges_ = send(made->ranges, at::kInt);
-  words_ = send(made->words, at::kLong);
-  back_by_query_ = send_order(made->back_by_query);
-  by_key_ = send_order(made->by_key);
-  by_query_ = made->bf16 ? send_order(made->by_query) : back_by_query_;
+  back_by_query_ = send_entries(made->back_by_query);
+  by_key_ = send_entries(made->by_key);
+  by_query_ = made->bf16 ? send_entries(made->by_query) : back_by_query_;
 }
 
 std::shared_ptr<const TileLists> TileLists::of(const std::shared_ptr<const MaskTiles>& tiles,
@@ -98,15 +98,42 @@ std::shared_ptr<const TileLists> TileLists::of(const std::shared_ptr<const MaskT
   return last.lists;
 }
 
+TileLists::Cut TileLists::cut(const Entries& lists, std::int64_t turns_per_entry,
+                              const Spread& spread) const {
+  auto turns = lists.lengths;
+  for (auto& count : turns) count *= static_cast<std::int32_t>(turns_per_entry);
+  const auto found = std::make_shared<const SubBlocks>(balance_blocks(turns, spread));
+  return {send(found, found->parts, at::kInt, device_),
+          send(found, found->splits, at::kInt, device_), found->slots};
+}
+
+const TileLists::Cuts& TileLists::cuts_for(const Attention& attention) const {
+  const auto heads = attention.heads, kv_heads = attention.kv_heads;
+  const auto& places = attention.places;
+  const Numbers numbers{heads, kv_heads, places.forward, places.back_by_query, places.by_key};
+  const std::lock_guard lock(mutex_);
+  if (const auto found = cuts_.find(numbers); found != cuts_.end()) return found->second;
+  const auto group = kv_heads > 0 ? heads / kv_heads : 1;
+  Cuts cuts{cut(by_query_, 1, {heads, places.forward}),
+            cut(back_by_query_, 1, {heads, places.back_by_query}),
+            cut(by_key_, group, {kv_heads, places.by_key})};
+  return cuts_.emplace(numbers, std::move(cuts)).first->second;
+}
+
 void TileLists::describe(Attention& attention) const {
-  const auto list = [](const BlockOrder<at::Tensor>& lists) {
-    return TileList{
-        lists.order.const_data_ptr<std::int32_t>(), lists.begin.const_data_ptr<std::int32_t>(),
-        static_cast<const TileEntry*>(lists.entries.const_data_ptr()), lists.order.size(0)};
+  const auto list = [](const Entries& lists, const Cut& cut) {
+    return TileList{.begin = lists.begin.const_data_ptr<std::int32_t>(),
+                    .entries = static_cast<const TileEntry*>(lists.entries.const_data_ptr()),
+                    .parts = static_cast<const SubBlock*>(cut.parts.const_data_ptr()),
+                    .splits = static_cast<const SplitBlock*>(cut.splits.const_data_ptr()),
+                    .part_count = cut.parts.numel() / 4,
+                    .split_count = cut.splits.numel() / 3,
+                    .slots = cut.slots};
   };
-  attention.by_query = list(by_query_);
-  attention.back_by_query = list(back_by_query_);
-  attention.by_key = list(by_key_);
+  const auto& cuts = cuts_for(attention);
+  attention.by_query = list(by_query_, cuts.by_query);
+  attention.back_by_query = list(back_by_query_, cuts.back_by_query);
+  attention.by_key = list(by_key_, cuts.by_key);
   attention.mask = {ranges_.const_data_ptr<std::int32_t>(), words_.const_data_ptr<std::int64_t>()};
 }
 

@@ -2,10 +2,12 @@
 // and goes through all queries of the group that see some of them, 64 at a time; scores are
 // computed turned, so that weights are at once the left factor of what the keys' gradients add up.
 // By query: a thread block has 64 queries, a warp 16, and goes through the keys as forward does.
+// Sub-blocks leave their sums as they are.
 
 #include <cuda_runtime_api.h>
 
 #include "kernels/gpu/attention_bf16.cuh"
+#include "kernels/gpu/attention_merge.cuh"
 #include "kernels/gpu/launch.cuh"
 
 namespace troupe::kernels::gpu {
@@ -65,11 +67,17 @@ __device__ void add_product(float (&total)[D / 8][4], const Results<Pairs>& left
 template <int D>
 inline constexpr int kPairsByKey = D > 64 ? kPairs / 2 : kPairs;
 
+// Of a sub-block, in shared memory: there are no registers to keep it in.
+struct Turns {
+  int first_head, begin, count, to;
+};
+
 template <int D>
 struct SharedByKey {
   Bf16 key[kBackTile * D], value[kBackTile * D];
   Bf16 query[2][kBackTile * D], d_out[2][kBackTile * D];
   float log_total[2][kBackTile], pull[2][kBackTile];
+  Turns turns;
 };
 
 template <int D>
@@ -77,45 +85,49 @@ __global__ __launch_bounds__(kThreads, 2) void by_key(Attention x, AttentionGrad
   extern __shared__ __align__(128) unsigned char room[];
   auto& shared = *reinterpret_cast<SharedByKey<D>*>(room);
   const int dim = static_cast<int>(x.dim);
-  const std::int64_t kv_head = blockIdx.x, group = x.heads / x.kv_heads;
-  const std::int64_t padded = padded_rows(x.rows);
-  const int block = x.by_key.order[blockIdx.y];
-  const int begin = x.by_key.begin[block], count = x.by_key.begin[block + 1] - begin;
-  const std::int64_t first = static_cast<std::int64_t>(block) * kBackTile;
+  const std::int64_t kv_head = blockIdx.x;
+  const SubBlock part = x.by_key.parts[blockIdx.y];
+  if (threadIdx.x == 0) {
+    const int begin = x.by_key.begin[part.block];
+    shared.turns = {static_cast<int>(kv_head * (x.heads / x.kv_heads)), begin,
+                    x.by_key.begin[part.block + 1] - begin, part.to};
+  }
+  __syncthreads();
   const int strip = static_cast<int>(threadIdx.x / 32) * 16;
-  const int turns = static_cast<int>(group) * count;
   const auto load = [&](int turn, int stage) {
-    const std::int64_t head = kv_head * group + turn / count;
-    const std::int64_t query =
-        static_cast<std::int64_t>(x.by_key.entries[begin + turn % count].other) * kBackTile;
+    const Turns turns = shared.turns;
+    const std::int64_t head = turns.first_head + turn / turns.count;
+    const TileEntry entry = x.by_key.entries[turns.begin + turn % turns.count];
+    const std::int64_t query = static_cast<std::int64_t>(entry.other) * kBackTile;
     load_rows<kBackTile, D, kThreads>(shared.query[stage], head_of<Bf16>(x.query, head),
                                       x.query.row_stride, query, x.rows, dim);
     load_rows<kBackTile, D, kThreads>(shared.d_out[stage], head_of<Bf16>(g.d_out, head),
                                       g.d_out.row_stride, query, x.rows, dim);
     // Both are kept for whole blocks of rows.
     if (threadIdx.x < kBackTile / 4) {
-      const std::int64_t at = head * padded + query + 4 * threadIdx.x;
+      const std::int64_t at = head * padded_rows(x.rows) + query + 4 * threadIdx.x;
       copy_16(shared.log_total[stage] + 4 * threadIdx.x,
               static_cast<const float*>(x.log_total) + at, true);
       copy_16(shared.pull[stage] + 4 * threadIdx.x, static_cast<const float*>(g.pull) + at, true);
     }
     copies_begin();
   };
+  const std::int64_t keys = static_cast<std::int64_t>(part.block) * kBackTile;
   load_rows<kBackTile, D, kThreads>(shared.key, head_of<Bf16>(x.key, kv_head), x.key.row_stride,
-                                    first, x.rows, dim);
+                                    keys, x.rows, dim);
   load_rows<kBackTile, D, kThreads>(shared.value, head_of<Bf16>(x.value, kv_head),
-                                    x.value.row_stride, first, x.rows, dim);
-  if (turns > 0) load(0, 0);
+                                    x.value.row_stride, keys, x.rows, dim);
+  if (part.from < part.to) load(part.from, part.from % 2);
   float d_key[D / 8][4] = {}, d_value[D / 8][4] = {};
   const float scale = static_cast<float>(x.scale) * kLog2E;
-  const int key = static_cast<int>(first) + strip + lane_row();
+  const int key = part.block * kBackTile + strip + lane_row();
   constexpr int kPart = kPairsByKey<D>;
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int turn = part.from; turn < shared.turns.to; ++turn) {
     const int stage = turn % 2;
     copies_end<0>();
     __syncthreads();
-    if (turn + 1 < turns) load(turn + 1, 1 - stage);
-    const TileEntry entry = x.by_key.entries[begin + turn % count];
+    if (turn + 1 < shared.turns.to) load(turn + 1, 1 - stage);
+    const TileEntry entry = x.by_key.entries[shared.turns.begin + turn % shared.turns.count];
 #pragma unroll 1
     for (int from = 0; from < kBackTile; from += 16 * kPart) {
       Results<kPart> weights, pushed;
@@ -151,15 +163,27 @@ __global__ __launch_bounds__(kThreads, 2) void by_key(Attention x, AttentionGrad
       add_product<D, kPart>(d_key, pushed, shared.query[stage], from);
     }
   }
+  // Read again: there is no register to keep it in.
+  const SubBlock done = x.by_key.parts[blockIdx.y];
+  if (done.slot >= 0) {
+    float* rows =
+        partial_rows<kBackTile, float>(g.room, done.slot, x.kv_heads, blockIdx.x, 2 * x.dim) +
+        strip * 2 * x.dim;
+    store_partial<D>(rows, 2 * x.dim, d_key, dim);
+    store_partial<D>(rows + x.dim, 2 * x.dim, d_value, dim);
+    return;
+  }
   const float back = static_cast<float>(x.scale);
-  store_rows<D>(g.d_key, kv_head, d_key, back, back, first + strip, x.rows, dim);
-  store_rows<D>(g.d_value, kv_head, d_value, 1, 1, first + strip, x.rows, dim);
+  const std::int64_t first = static_cast<std::int64_t>(done.block) * kBackTile + strip;
+  store_rows<D>(g.d_key, blockIdx.x, d_key, back, back, first, x.rows, dim);
+  store_rows<D>(g.d_value, blockIdx.x, d_value, 1, 1, first, x.rows, dim);
 }
 
 template <int D>
 struct SharedByQuery {
   Bf16 query[kBackTile * D], d_out[kBackTile * D];
   Bf16 key[2][kBackTile * D], value[2][kBackTile * D];
+  float log_total[kBackTile], pull[kBackTile];  // No registers are left for these at 128.
 };
 
 template <int D>
@@ -168,9 +192,10 @@ __global__ __launch_bounds__(kThreads, 2) void by_query(Attention x, AttentionGr
   auto& shared = *reinterpret_cast<SharedByQuery<D>*>(room);
   const int dim = static_cast<int>(x.dim);
   const std::int64_t head = blockIdx.x, kv_head = head / (x.heads / x.kv_heads);
-  const int block = x.back_by_query.order[blockIdx.y];
-  const int begin = x.back_by_query.begin[block], end = x.back_by_query.begin[block + 1];
-  const std::int64_t first = static_cast<std::int64_t>(block) * kBackTile;
+  const SubBlock part = x.back_by_query.parts[blockIdx.y];
+  const int begin = x.back_by_query.begin[part.block] + part.from;
+  const int end = begin + part.to - part.from;
+  const std::int64_t first = static_cast<std::int64_t>(part.block) * kBackTile;
   const int strip = static_cast<int>(threadIdx.x / 32) * 16;
   const auto load = [&](int at, int stage) {
     const std::int64_t key =
@@ -185,18 +210,17 @@ __global__ __launch_bounds__(kThreads, 2) void by_query(Attention x, AttentionGr
                                     first, x.rows, dim);
   load_rows<kBackTile, D, kThreads>(shared.d_out, head_of<Bf16>(g.d_out, head), g.d_out.row_stride,
                                     first, x.rows, dim);
-  if (begin < end) load(begin, 0);
-  const std::int64_t statistic = head * padded_rows(x.rows) + first + strip + lane_row();
-  float divisor[2], pull[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    divisor[half] = static_cast<const float*>(x.log_total)[statistic + 8 * half];
-    pull[half] = static_cast<const float*>(g.pull)[statistic + 8 * half];
+  if (begin < end) load(begin, begin % 2);
+  // The first turn waits for these.
+  if (threadIdx.x < kBackTile) {
+    const std::int64_t statistic = head * padded_rows(x.rows) + first + threadIdx.x;
+    shared.log_total[threadIdx.x] = static_cast<const float*>(x.log_total)[statistic];
+    shared.pull[threadIdx.x] = static_cast<const float*>(g.pull)[statistic];
   }
   float d_query[D / 8][4] = {};
   const float scale = static_cast<float>(x.scale) * kLog2E;
   for (int at = begin; at < end; ++at) {
-    const int stage = (at - begin) % 2;
+    const int stage = at % 2;
     copies_end<0>();
     __syncthreads();
     if (at + 1 < end) load(at + 1, 1 - stage);
@@ -206,18 +230,25 @@ __global__ __launch_bounds__(kThreads, 2) void by_query(Attention x, AttentionGr
     multiply<D, kPairs>(pushed, shared.d_out, strip, shared.value[stage]);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const QuerySight sight(x.mask, first + strip + lane_row() + 8 * half, x.rows, entry.test);
+      const int row = strip + lane_row() + 8 * half;
+      const QuerySight sight(x.mask, first + row, x.rows, entry.test);
+      const float divisor = shared.log_total[row], pull = shared.pull[row];
 #pragma unroll
       for (int n = 0; n < 2 * kPairs; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          float weight = exp2f(fmaf(weights[n][2 * half + e], scale, -divisor[half]));
+          float weight = exp2f(fmaf(weights[n][2 * half + e], scale, -divisor));
           if (entry.test != 0 && !sight.sees(entry.other * kBackTile + n * 8 + lane_column() + e))
             weight = 0;
-          pushed[n][2 * half + e] = weight * (pushed[n][2 * half + e] - pull[half]);
+          pushed[n][2 * half + e] = weight * (pushed[n][2 * half + e] - pull);
         }
     }
     add_product<D, kPairs>(d_query, pushed, shared.key[stage]);
+  }
+  if (const int slot = x.back_by_query.parts[blockIdx.y].slot; slot >= 0) {
+    float* rows =
+        partial_rows<kBackTile, float>(g.room, slot, x.heads, head, x.dim) + strip * x.dim;
+    return store_partial<D>(rows, x.dim, d_query, dim);
   }
   const float back = static_cast<float>(x.scale);
   store_rows<D>(g.d_query, head, d_query, back, back, first + strip, x.rows, dim);
@@ -241,10 +272,25 @@ __global__ void sum_pull(Attention x, AttentionGradients g) {
 
 template <int D>
 void launch(const Attention& x, const AttentionGradients& g, Stream stream) {
-  const dim3 keys(static_cast<unsigned>(x.kv_heads), static_cast<unsigned>(x.by_key.blocks));
+  const auto back = static_cast<float>(x.scale);
+  const int dim = static_cast<int>(x.dim);
+  const auto merge = [&](const TileList& list, std::int64_t heads, const MergedSums<float>& to) {
+    start(merge_sums<kBackTile, float, Bf16>, merge_grid<kBackTile>(list, heads), kMergeThreads, 0,
+          stream, list, g.room, x.rows, to);
+  };
+  const dim3 keys(static_cast<unsigned>(x.kv_heads), static_cast<unsigned>(x.by_key.part_count));
   start(by_key<D>, keys, kThreads, sizeof(SharedByKey<D>), stream, x, g);
-  const dim3 queries(static_cast<unsigned>(x.heads), static_cast<unsigned>(x.back_by_query.blocks));
+  merge(x.by_key, x.kv_heads, {g.d_key, g.d_value, back, 1, 2 * dim, dim});
+  const dim3 queries(static_cast<unsigned>(x.heads),
+                     static_cast<unsigned>(x.back_by_query.part_count));
   start(by_query<D>, queries, kThreads, sizeof(SharedByQuery<D>), stream, x, g);
+  merge(x.back_by_query, x.heads, {g.d_query, {}, back, 0, dim, dim});
+}
+
+template <int D>
+Places places() {
+  return {0, places_of(by_query<D>, kThreads, sizeof(SharedByQuery<D>)),
+          places_of(by_key<D>, kThreads, sizeof(SharedByKey<D>))};
 }
 
 }  // namespace
@@ -255,6 +301,10 @@ void attend_bf16_backward(const Attention& x, const AttentionGradients& gradient
   if (x.dim <= 32) return launch<32>(x, gradients, stream);
   if (x.dim <= 64) return launch<64>(x, gradients, stream);
   launch<128>(x, gradients, stream);
+}
+
+Places places_bf16_backward(std::int64_t dim) {
+  return dim <= 32 ? places<32>() : dim <= 64 ? places<64>() : places<128>();
 }
 
 }  // namespace troupe::kernels::gpu

@@ -1,10 +1,12 @@
 // Forward of bitfield attention in bf16: a thread block has 128 queries of one head, a warp 32 of
 // them; keys and values come 64 at a time, the next ones while these are computed with. Softmax as
-// it goes along (FlashAttention), in powers of two.
+// it goes along (FlashAttention), in powers of two. A sub-block leaves its sums as they are, with
+// the largest score and the sum of weights of each row.
 
 #include <cuda_runtime_api.h>
 
 #include "kernels/gpu/attention_bf16.cuh"
+#include "kernels/gpu/attention_merge.cuh"
 #include "kernels/gpu/launch.cuh"
 
 namespace troupe::kernels::gpu {
@@ -135,6 +137,13 @@ __device__ void add_values(float (&out)[kStrips][D / 8][4], const Scores<Pairs> 
   }
 }
 
+// Of all threads that have columns of a row.
+__device__ float whole_row(float total) {
+  total += __shfl_xor_sync(0xffffffffU, total, 1);
+  total += __shfl_xor_sync(0xffffffffU, total, 2);
+  return total;
+}
+
 template <int D>
 __device__ void finish(const Attention& x, const HeadRows& to, std::int64_t head,
                        std::int64_t first, const Totals& totals, const float (&out)[D / 8][4],
@@ -143,9 +152,7 @@ __device__ void finish(const Attention& x, const HeadRows& to, std::int64_t head
   const std::int64_t padded = padded_rows(x.rows);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float total = totals.total[half];
-    total += __shfl_xor_sync(0xffffffffU, total, 1);
-    total += __shfl_xor_sync(0xffffffffU, total, 2);
+    const float total = whole_row(totals.total[half]);
     factors[half] = total > 0 ? 1 / total : 0;
     // Infinite where nothing is seen and beyond the rows: weights made from it are 0.
     const std::int64_t row = first + lane_row() + 8 * half;
@@ -156,15 +163,32 @@ __device__ void finish(const Attention& x, const HeadRows& to, std::int64_t head
   store_rows<D>(to, head, out, factors[0], factors[1], first, x.rows, static_cast<int>(x.dim));
 }
 
+// `first`: row of the block.
+template <int D>
+__device__ void keep(const Attention& x, std::int64_t head, int slot, int first,
+                     const Totals& totals, const float (&out)[D / 8][4], float scale) {
+  const std::int64_t columns = x.dim + kTotalColumns;
+  float* rows =
+      partial_rows<kQueryBlock, float>(x.room, slot, x.heads, head, columns) + first * columns;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float total = whole_row(totals.total[half]);
+    if (threadIdx.x % 4 == 0)
+      *reinterpret_cast<float2*>(rows + (lane_row() + 8 * half) * columns + x.dim) =
+          make_float2(totals.top[half] * scale, total);
+  }
+  store_partial<D>(rows, columns, out, static_cast<int>(x.dim));
+}
+
 template <int D>
 __global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
   extern __shared__ __align__(128) unsigned char room[];
   auto& shared = *reinterpret_cast<Shared<D>*>(room);
   const int dim = static_cast<int>(x.dim);
   const std::int64_t head = blockIdx.x, kv_head = head / (x.heads / x.kv_heads);
-  const int block = x.by_query.order[blockIdx.y];
-  const int begin = x.by_query.begin[block], end = x.by_query.begin[block + 1];
-  const std::int64_t first = static_cast<std::int64_t>(block) * kQueryBlock;
+  const SubBlock part = x.by_query.parts[blockIdx.y];
+  const int begin = x.by_query.begin[part.block] + part.from, end = begin + part.to - part.from;
+  const std::int64_t first = static_cast<std::int64_t>(part.block) * kQueryBlock;
   const int strip = static_cast<int>(threadIdx.x / 32) * 16 * kStrips;
   const auto load = [&](int at, int stage) {
     const std::int64_t key = static_cast<std::int64_t>(x.by_query.entries[at].other) * kKeyTile;
@@ -176,13 +200,13 @@ __global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
   };
   load_rows<kQueryBlock, D, kThreads>(shared.query, head_of<Bf16>(x.query, head),
                                       x.query.row_stride, first, x.rows, dim);
-  if (begin < end) load(begin, 0);
+  if (begin < end) load(begin, begin % 2);
   float out[kStrips][D / 8][4] = {};
   Totals totals[kStrips];
   const float scale = static_cast<float>(x.scale) * kLog2E;
   constexpr int kPart = kPairsOf<D>;
   for (int at = begin; at < end; ++at) {
-    const int stage = (at - begin) % 2;
+    const int stage = at % 2;
     copies_end<0>();
     __syncthreads();  // This tile is there, and all are done with the one before.
     if (at + 1 < end) load(at + 1, 1 - stage);
@@ -201,23 +225,42 @@ __global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
       add_values<D, kPart>(out, scores, shared.value[stage], from);
     }
   }
+  const int slot = x.by_query.parts[blockIdx.y].slot;  // Not kept: there is no register to spare.
 #pragma unroll
-  for (int s = 0; s < kStrips; ++s)
-    finish<D>(x, to, head, first + strip + 16 * s, totals[s], out[s], scale);
+  for (int s = 0; s < kStrips; ++s) {
+    if (slot < 0)
+      finish<D>(x, to, head, first + strip + 16 * s, totals[s], out[s], scale);
+    else
+      keep<D>(x, head, slot, strip + 16 * s, totals[s], out[s], scale);
+  }
 }
 
 template <int D>
 void launch(const Attention& x, const HeadRows& to, Stream stream) {
-  const dim3 grid(static_cast<unsigned>(x.heads), static_cast<unsigned>(x.by_query.blocks));
+  const dim3 grid(static_cast<unsigned>(x.heads), static_cast<unsigned>(x.by_query.part_count));
   start(forward<D>, grid, kThreads, sizeof(Shared<D>), stream, x, to);
+}
+
+template <int D>
+std::int64_t places() {
+  return places_of(forward<D>, kThreads, sizeof(Shared<D>));
 }
 
 }  // namespace
 
 void attend_bf16(const Attention& x, const HeadRows& out, Stream stream) {
-  if (x.dim <= 32) return launch<32>(x, out, stream);
-  if (x.dim <= 64) return launch<64>(x, out, stream);
-  launch<128>(x, out, stream);
+  if (x.dim <= 32)
+    launch<32>(x, out, stream);
+  else if (x.dim <= 64)
+    launch<64>(x, out, stream);
+  else
+    launch<128>(x, out, stream);
+  start(merge_rows<BaseTwo, kQueryBlock, float, Bf16>, merge_grid<kQueryBlock>(x.by_query, x.heads),
+        kMergeThreads, 0, stream, x, out);
+}
+
+std::int64_t places_bf16(std::int64_t dim) {
+  return dim <= 32 ? places<32>() : dim <= 64 ? places<64>() : places<128>();
 }
 
 }  // namespace troupe::kernels::gpu

@@ -1,11 +1,14 @@
 // Bitfield attention in fp32 and fp64: tiles of 32 x 32, 256 threads of 2 x 2 elements each, no
-// tensor cores, so that nothing is computed in a narrower type.
+// tensor cores, so that nothing is computed in a narrower type. Sub-blocks leave their sums as they
+// are; which slot they have is read at the end, so that no register is kept for it.
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <type_traits>
 
 #include "kernels/gpu/attention_bf16.cuh"
+#include "kernels/gpu/attention_merge.cuh"
 #include "kernels/gpu/elements.cuh"
 #include "kernels/gpu/launch.cuh"
 
@@ -14,6 +17,12 @@ namespace troupe::kernels::gpu {
 namespace {
 
 constexpr int kSide = 16, kThreads = kSide * kSide, kTile = kPlainTile;
+
+// Thread blocks that a multiprocessor must have registers for. Where it is not said, ptxas spills a
+// few to make room for one more (seen with 64 a thread, by query on sm_80 and sm_90). Two leave 128
+// to a thread, enough but for the widest sums. Bytes: of a row of a thread's sums.
+template <std::size_t Bytes>
+inline constexpr int kBlocksMin = Bytes <= 32 ? 2 : 1;
 
 // A tile of rows in shared memory; one more column keeps rows in different banks.
 template <class T>
@@ -82,8 +91,20 @@ __device__ void store(const HeadRows& to, std::int64_t head, const T (&from)[2][
     }
 }
 
+// Into a partial result, from `to` on, where rows are `columns` apart.
 template <int Columns, class T>
-__global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
+__device__ void keep(T* to, std::int64_t columns, const T (&from)[2][Columns], int dim) {
+  for (int i = 0; i < 2; ++i)
+    for (int c = 0; c < Columns; ++c) {
+      const int column = thread_column() + kSide * c;
+      if (column < dim) to[(thread_row() + i) * columns + column] = from[i][c];
+    }
+}
+
+template <int Columns, class T>
+__global__ __launch_bounds__(kThreads,
+                             (kBlocksMin<Columns * sizeof(T)>)) void forward(Attention x,
+                                                                             HeadRows to) {
   extern __shared__ __align__(128) unsigned char room[];
   unsigned char* left = room;
   const int dim = static_cast<int>(x.dim);
@@ -91,15 +112,16 @@ __global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
   const auto weights = take<T>(left, kTile);
   __shared__ T factors[kTile], totals[kTile], tops[kTile];
   const std::int64_t head = blockIdx.x, kv_head = head / (x.heads / x.kv_heads);
-  const int block = x.by_query.order[blockIdx.y];
-  const std::int64_t first = static_cast<std::int64_t>(block) * kTile;
+  const SubBlock part = x.by_query.parts[blockIdx.y];
+  const int begin = x.by_query.begin[part.block] + part.from, end = begin + part.to - part.from;
+  const std::int64_t first = static_cast<std::int64_t>(part.block) * kTile;
   query.load(x.query, head, first, x.rows);
   if (threadIdx.x < kTile) {
     totals[threadIdx.x] = 0;
     tops[threadIdx.x] = -infinity<T>();
   }
   T out[2][Columns] = {};
-  for (int at = x.by_query.begin[block]; at < x.by_query.begin[block + 1]; ++at) {
+  for (int at = begin; at < end; ++at) {
     const TileEntry entry = x.by_query.entries[at];
     const std::int64_t keys = static_cast<std::int64_t>(entry.other) * kTile;
     __syncthreads();
@@ -147,6 +169,16 @@ __global__ __launch_bounds__(kThreads) void forward(Attention x, HeadRows to) {
     add_product<Columns, false>(out, weights, value);
   }
   __syncthreads();
+  if (const int slot = x.by_query.parts[blockIdx.y].slot; slot >= 0) {
+    const std::int64_t columns = x.dim + kTotalColumns;
+    T* rows = partial_rows<kTile, T>(x.room, slot, x.heads, head, columns);
+    keep<Columns>(rows, columns, out, dim);
+    if (threadIdx.x < kTile) {
+      rows[threadIdx.x * columns + dim] = tops[threadIdx.x];
+      rows[threadIdx.x * columns + dim + 1] = totals[threadIdx.x];
+    }
+    return;
+  }
   for (int i = 0; i < 2; ++i) {
     const T total = totals[thread_row() + i];
     for (int c = 0; c < Columns; ++c) out[i][c] *= total > 0 ? 1 / total : T{0};
@@ -186,7 +218,9 @@ __device__ void weigh(const Attention& x, const AttentionGradients& g, std::int6
 }
 
 template <int Columns, class T>
-__global__ __launch_bounds__(kThreads) void by_key(Attention x, AttentionGradients g) {
+__global__ __launch_bounds__(kThreads,
+                             (kBlocksMin<Columns * sizeof(T)>)) void by_key(Attention x,
+                                                                            AttentionGradients g) {
   extern __shared__ __align__(128) unsigned char room[];
   unsigned char* left = room;
   const int dim = static_cast<int>(x.dim);
@@ -194,30 +228,37 @@ __global__ __launch_bounds__(kThreads) void by_key(Attention x, AttentionGradien
   const auto d_out = take<T>(left, dim);
   const auto weights = take<T>(left, kTile), pushed = take<T>(left, kTile);
   const std::int64_t kv_head = blockIdx.x, group = x.heads / x.kv_heads;
-  const int block = x.by_key.order[blockIdx.y];
-  const std::int64_t keys = static_cast<std::int64_t>(block) * kTile;
+  const SubBlock part = x.by_key.parts[blockIdx.y];
+  const int begin = x.by_key.begin[part.block], count = x.by_key.begin[part.block + 1] - begin;
+  const std::int64_t keys = static_cast<std::int64_t>(part.block) * kTile;
   key.load(x.key, kv_head, keys, x.rows);
   value.load(x.value, kv_head, keys, x.rows);
   T d_key[2][Columns] = {}, d_value[2][Columns] = {};
-  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
-    for (int at = x.by_key.begin[block]; at < x.by_key.begin[block + 1]; ++at) {
-      const TileEntry entry = x.by_key.entries[at];
-      const std::int64_t first = static_cast<std::int64_t>(entry.other) * kTile;
-      __syncthreads();
-      query.load(x.query, head, first, x.rows);
-      d_out.load(g.d_out, head, first, x.rows);
-      __syncthreads();
-      weigh(x, g, head, first, keys, entry.test, query, key, value, d_out, weights, pushed);
-      __syncthreads();
-      add_product<Columns, true>(d_value, weights, d_out);
-      add_product<Columns, true>(d_key, pushed, query);
-    }
+  for (int turn = part.from; turn < part.to; ++turn) {
+    const std::int64_t head = kv_head * group + turn / count;
+    const TileEntry entry = x.by_key.entries[begin + turn % count];
+    const std::int64_t first = static_cast<std::int64_t>(entry.other) * kTile;
+    __syncthreads();
+    query.load(x.query, head, first, x.rows);
+    d_out.load(g.d_out, head, first, x.rows);
+    __syncthreads();
+    weigh(x, g, head, first, keys, entry.test, query, key, value, d_out, weights, pushed);
+    __syncthreads();
+    add_product<Columns, true>(d_value, weights, d_out);
+    add_product<Columns, true>(d_key, pushed, query);
+  }
+  if (const int slot = x.by_key.parts[blockIdx.y].slot; slot >= 0) {
+    T* rows = partial_rows<kTile, T>(g.room, slot, x.kv_heads, kv_head, 2 * x.dim);
+    keep<Columns>(rows, 2 * x.dim, d_key, dim);
+    return keep<Columns>(rows + x.dim, 2 * x.dim, d_value, dim);
+  }
   store<Columns>(g.d_key, kv_head, d_key, static_cast<T>(x.scale), keys, x.rows, dim);
   store<Columns>(g.d_value, kv_head, d_value, T{1}, keys, x.rows, dim);
 }
 
 template <int Columns, class T>
-__global__ __launch_bounds__(kThreads) void by_query(Attention x, AttentionGradients g) {
+__global__ __launch_bounds__(kThreads, (kBlocksMin<Columns * sizeof(T)>)) void by_query(
+    Attention x, AttentionGradients g) {
   extern __shared__ __align__(128) unsigned char room[];
   unsigned char* left = room;
   const int dim = static_cast<int>(x.dim);
@@ -225,12 +266,14 @@ __global__ __launch_bounds__(kThreads) void by_query(Attention x, AttentionGradi
   const auto d_out = take<T>(left, dim);
   const auto weights = take<T>(left, kTile), pushed = take<T>(left, kTile);
   const std::int64_t head = blockIdx.x, kv_head = head / (x.heads / x.kv_heads);
-  const int block = x.back_by_query.order[blockIdx.y];
-  const std::int64_t first = static_cast<std::int64_t>(block) * kTile;
+  const SubBlock part = x.back_by_query.parts[blockIdx.y];
+  const int begin = x.back_by_query.begin[part.block] + part.from;
+  const int end = begin + part.to - part.from;
+  const std::int64_t first = static_cast<std::int64_t>(part.block) * kTile;
   query.load(x.query, head, first, x.rows);
   d_out.load(g.d_out, head, first, x.rows);
   T d_query[2][Columns] = {};
-  for (int at = x.back_by_query.begin[block]; at < x.back_by_query.begin[block + 1]; ++at) {
+  for (int at = begin; at < end; ++at) {
     const TileEntry entry = x.back_by_query.entries[at];
     const std::int64_t keys = static_cast<std::int64_t>(entry.other) * kTile;
     __syncthreads();
@@ -241,6 +284,9 @@ __global__ __launch_bounds__(kThreads) void by_query(Attention x, AttentionGradi
     __syncthreads();
     add_product<Columns, false>(d_query, pushed, key);
   }
+  if (const int slot = x.back_by_query.parts[blockIdx.y].slot; slot >= 0)
+    return keep<Columns>(partial_rows<kTile, T>(g.room, slot, x.heads, head, x.dim), x.dim, d_query,
+                         dim);
   store<Columns>(g.d_query, head, d_query, static_cast<T>(x.scale), first, x.rows, dim);
 }
 
@@ -266,7 +312,7 @@ std::size_t bytes(std::int64_t dim, int of_heads, int of_weights) {
 }
 
 dim3 grid(std::int64_t heads, const TileList& list) {
-  return {static_cast<unsigned>(heads), static_cast<unsigned>(list.blocks)};
+  return {static_cast<unsigned>(heads), static_cast<unsigned>(list.part_count)};
 }
 
 template <class T>
@@ -275,15 +321,34 @@ struct Plain {
   static void forward(const Attention& x, const HeadRows& out, Stream stream) {
     start(gpu::forward<Columns, T>, grid(x.heads, x.by_query), kThreads, bytes<T>(x.dim, 3, 1),
           stream, x, out);
+    start(merge_rows<BaseE, kTile, T, T>, merge_grid<kTile>(x.by_query, x.heads), kMergeThreads, 0,
+          stream, x, out);
   }
   template <int Columns>
   static void backward(const Attention& x, const AttentionGradients& g, Stream stream) {
     const auto blocks = (x.heads * padded_rows(x.rows) + kThreads - 1) / kThreads;
     start(sum_pull<T>, dim3(static_cast<unsigned>(blocks)), kThreads, 0, stream, x, g);
+    const auto back = static_cast<T>(x.scale);
+    const int dim = static_cast<int>(x.dim);
     start(by_key<Columns, T>, grid(x.kv_heads, x.by_key), kThreads, bytes<T>(x.dim, 4, 2), stream,
           x, g);
+    merge(x, g, x.by_key, x.kv_heads, {g.d_key, g.d_value, back, 1, 2 * dim, dim}, stream);
     start(by_query<Columns, T>, grid(x.heads, x.back_by_query), kThreads, bytes<T>(x.dim, 4, 2),
           stream, x, g);
+    merge(x, g, x.back_by_query, x.heads, {g.d_query, {}, back, 0, dim, dim}, stream);
+  }
+  template <int Columns>
+  static Places places(std::int64_t dim) {
+    return {places_of(gpu::forward<Columns, T>, kThreads, bytes<T>(dim, 3, 1)),
+            places_of(by_query<Columns, T>, kThreads, bytes<T>(dim, 4, 2)),
+            places_of(by_key<Columns, T>, kThreads, bytes<T>(dim, 4, 2))};
+  }
+
+ private:
+  static void merge(const Attention& x, const AttentionGradients& g, const TileList& list,
+                    std::int64_t heads, const MergedSums<T>& to, Stream stream) {
+    start(merge_sums<kTile, T, T>, merge_grid<kTile>(list, heads), kMergeThreads, 0, stream, list,
+          g.room, x.rows, to);
   }
 };
 
@@ -312,6 +377,15 @@ void attend_plain_backward(const Attention& x, const AttentionGradients& gradien
     decltype(plain)::template backward<decltype(columns)::value>(x, gradients, stream);
   };
   wide ? in_columns<double>(x.dim, run) : in_columns<float>(x.dim, run);
+}
+
+Places places_plain(std::int64_t dim, bool wide) {
+  Places found;
+  const auto ask = [&](auto plain, auto columns) {
+    found = decltype(plain)::template places<decltype(columns)::value>(dim);
+  };
+  wide ? in_columns<double>(dim, ask) : in_columns<float>(dim, ask);
+  return found;
 }
 
 }  // namespace troupe::kernels::gpu

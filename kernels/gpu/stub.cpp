@@ -25,6 +25,9 @@ void attend_bf16(const Attention&, const HeadRows&, Stream) { none(); }
 void attend_bf16_backward(const Attention&, const AttentionGradients&, Stream) { none(); }
 void attend_plain(const Attention&, const HeadRows&, bool, Stream) { none(); }
 void attend_plain_backward(const Attention&, const AttentionGradients&, bool, Stream) { none(); }
+std::int64_t places_bf16(std::int64_t) { none(); }
+Places places_bf16_backward(std::int64_t) { none(); }
+Places places_plain(std::int64_t, bool) { none(); }
 
 void rms_norm(const NormRows&, double, void*, Stream) { none(); }
 void rms_norm_backward(const NormRows&, const void*, void*, void*, void*, Stream) { none(); }

@@ -10,6 +10,7 @@
 
 #include "kernels/bitfield_attention.hpp"
 #include "kernels/dense_attention.hpp"
+#include "kernels/gpu_attention.hpp"
 #include "kernels/packed_attention.hpp"
 #include "tests/kernels/a_gpu.hpp"
 #include "tests/kernels/masked_heads.hpp"
@@ -57,6 +58,14 @@ Outcome blocked(const Case& one, const Heads& heads, at::Device device, at::Scal
   return on_device(heads, device, type, [&](auto... x) { return bitfield_attention(x..., tiles); });
 }
 
+// In sub-blocks, as if the GPU ran so many thread blocks at once; 0: whole blocks.
+Outcome cut(const Case& one, const Heads& heads, at::Device device, at::ScalarType type,
+            std::int64_t places) {
+  const auto tiles = std::make_shared<const MaskTiles>(one.mask, kAttentionTiles);
+  return on_device(heads, device, type,
+                   [&](auto... x) { return gpu_attention(x..., tiles, places); });
+}
+
 // In fp64 from values that the narrower type holds.
 Outcome expected(const Case& one, const Heads& heads, at::ScalarType type) {
   const auto rounded = moved(moved(heads, at::kCPU, type), at::kCPU, at::kDouble);
@@ -64,15 +73,17 @@ Outcome expected(const Case& one, const Heads& heads, at::ScalarType type) {
                    [&](auto... x) { return dense_attention(x..., one.mask); });
 }
 
-void compare(const Case& one, at::Device device, at::ScalarType type, double most) {
-  const Heads heads(one.mask.size(), one.heads, one.kv_heads, one.dim);
-  const auto wanted = expected(one, heads, type);
-  const auto found = blocked(one, heads, device, type);
-  CAPTURE(type, one.mask.size(), one.heads, one.kv_heads, one.dim);
+void check(const Outcome& found, const Outcome& wanted, double most) {
   CHECK(relative_difference(found.out, wanted.out) < most);
   CHECK(relative_difference(found.d_query, wanted.d_query) < most);
   CHECK(relative_difference(found.d_key, wanted.d_key) < most);
   CHECK(relative_difference(found.d_value, wanted.d_value) < most);
+}
+
+void compare(const Case& one, at::Device device, at::ScalarType type, double most) {
+  const Heads heads(one.mask.size(), one.heads, one.kv_heads, one.dim);
+  CAPTURE(type, one.mask.size(), one.heads, one.kv_heads, one.dim);
+  check(blocked(one, heads, device, type), expected(one, heads, type), most);
 }
 
 double allowed(at::ScalarType type) {
@@ -113,6 +124,28 @@ TEST_CASE("head sizes that tensor cores do not take are computed in fp32", "[ker
   for (const std::int64_t dim : {1, 12, 36, 130, 256})
     for (const auto type : {at::kFloat, at::kBFloat16})
       compare({mask_of({{150, {{20, 90}}}}), 2, 1, dim}, device, type, allowed(type));
+}
+
+TEST_CASE("attention on a GPU in sub-blocks is the reference, with the same bits each time",
+          "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  // With a place for each part, blocks are cut into single turns; with few, some into longer parts.
+  // Of 256 only fp32 has heads, of 12 the plain kernels.
+  const auto packed = mask_of({{300, {}}, {900, {{40, 616}, {616, 880}}}, {77, {{0, 77}}}});
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const std::int64_t dim : {12, 32, 64, 80, 128, 256})
+      for (const auto& mask : {packed, mask_of({{1023, {}}})}) {
+        if (dim == 256 && type == at::kDouble) continue;
+        const Case one{mask, 4, 2, dim};
+        const Heads heads(one.mask.size(), one.heads, one.kv_heads, one.dim);
+        const auto wanted = expected(one, heads, type);
+        for (const std::int64_t places : {0, 24, 65536}) {
+          CAPTURE(type, dim, mask.size(), places);
+          const auto found = cut(one, heads, device, type, places);
+          check(found, wanted, allowed(type));
+          CHECK(same_bits(found, cut(one, heads, device, type, places)));
+        }
+      }
 }
 
 TEST_CASE("attention on a GPU has the same bits each time", "[kernels][gpu]") {

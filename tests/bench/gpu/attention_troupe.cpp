@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/bitfield_attention.hpp"
+#include "kernels/gpu_attention.hpp"
 #include "kernels/packed_attention.hpp"
 #include "tests/bench/attention_masks.hpp"
 #include "tests/bench/gpu/device_clock.hpp"
@@ -24,16 +25,18 @@ using namespace troupe::kernels;
 
 namespace {
 
-constexpr std::int64_t kHeads = 32, kKvHeads = 8;
+struct HeadCounts {
+  std::int64_t query = 32, key = 8;
+};
 
 template <class Attention>
 void measure(const std::string& name, TokenCount tokens, std::int64_t dim, int repeats,
-             Attention attention) {
+             Attention attention, const HeadCounts& counts = {}) {
   const auto heads = [&](std::int64_t count) {
     return at::randn({tokens, count, dim}, at::TensorOptions(at::kBFloat16).device(at::kCUDA));
   };
-  auto query = heads(kHeads), key = heads(kKvHeads), value = heads(kKvHeads);
-  const auto d_out = heads(kHeads);
+  auto query = heads(counts.query), key = heads(counts.key), value = heads(counts.key);
+  const auto d_out = heads(counts.query);
   for (auto* tensor : {&query, &key, &value}) tensor->requires_grad_();
   std::vector<double> forward, backward;
   for (int round = 0; round < repeats + 2; ++round) {
@@ -49,7 +52,8 @@ void measure(const std::string& name, TokenCount tokens, std::int64_t dim, int r
       R"({"mask": "%s", "tokens": %ld, "heads": %ld, "kv_heads": %ld, "dim": %ld, "dtype": "bf16", )"
       R"("forward_ms": %.4f, "backward_ms": %.4f})"
       "\n",
-      name.c_str(), tokens, kHeads, kKvHeads, dim, bench::median(forward), bench::median(backward));
+      name.c_str(), tokens, counts.query, counts.key, dim, bench::median(forward),
+      bench::median(backward));
   std::fflush(stdout);
 }
 
@@ -67,12 +71,27 @@ void measure_all(TokenCount tokens, std::int64_t dim, int repeats) {
   }
 }
 
+// A share of the heads, as tensor parallel ranks have it: few blocks are there to balance with, so
+// long ones are cut into sub-blocks. Beside it the same without.
+void measure_cuts(TokenCount tokens, int repeats) {
+  const HeadCounts counts{4, 1};
+  for (const auto& [name, samples, causal] : bench::masks(tokens)) {
+    const auto tiles = std::make_shared<const MaskTiles>(TokenMask::from_samples(samples).value(),
+                                                         kAttentionTiles);
+    for (const bool whole : {false, true})
+      measure(
+          name + (whole ? ", 4 heads, whole blocks" : ", 4 heads"), tokens, 128, repeats,
+          [&](auto... x) { return gpu_attention(x..., tiles, whole ? 0 : kAllPlaces); }, counts);
+  }
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   const TokenCount most = count > 1 ? std::atol(words[1]) : 65536;
   const int repeats = count > 2 ? std::atoi(words[2]) : 5;
   if (!bench::use_gpu()) return 1;
+  if (most >= 16384) measure_cuts(16384, repeats);  // First: a limit may cut what is long.
   for (const TokenCount tokens : {4096, 16384, 65536, 131072})
     if (tokens <= most) measure_all(tokens, 128, repeats);
   if (most >= 16384) measure_all(16384, 64, repeats);
