@@ -116,29 +116,4 @@ Result<TokenBlocks> assign_token_blocks(std::span<const TokenSample> samples,
   return result;
 }
 
-SubBlockPlan assign_sub_blocks(std::span<const std::int64_t> block_loads, std::int64_t tiles_max,
-                               std::int32_t unit_count) {
-  SubBlockPlan plan;
-  for (std::size_t b = 0; b < block_loads.size(); ++b) {
-    const std::int64_t parts = (block_loads[b] + tiles_max - 1) / tiles_max;
-    for (std::int64_t p = 0; p < parts; ++p) {
-      const std::int64_t first = block_loads[b] * p / parts;
-      const std::int64_t end = block_loads[b] * (p + 1) / parts;
-      plan.sub_blocks.push_back({static_cast<std::int32_t>(b), first, end - first, 0});
-    }
-    if (parts > 1) plan.partial_outputs += parts;
-  }
-  std::stable_sort(
-      plan.sub_blocks.begin(), plan.sub_blocks.end(),
-      [](const SubBlock& x, const SubBlock& y) { return x.tile_count > y.tile_count; });
-  LoadTree<std::int64_t> units(static_cast<std::size_t>(unit_count));
-  for (auto& sub_block : plan.sub_blocks) {
-    const auto unit = units.least();
-    sub_block.unit = static_cast<std::int32_t>(unit);
-    units.set(unit, units.key(unit) + sub_block.tile_count);
-    plan.makespan_tiles = std::max(plan.makespan_tiles, units.key(unit));
-  }
-  return plan;
-}
-
 }  // namespace troupe::balancer

@@ -56,25 +56,4 @@ struct TokenBlocks {
 Result<TokenBlocks> assign_token_blocks(std::span<const TokenSample> samples,
                                         const TokenBlockOptions& options);
 
-/// Tiles [first, first + count) of a block's unmasked ones: what one kernel computes.
-struct SubBlock {
-  std::int32_t block = 0;
-  std::int64_t first_tile = 0;
-  std::int64_t tile_count = 0;
-  std::int32_t unit = 0;  ///< Compute unit it is scheduled on.
-};
-
-struct SubBlockPlan {
-  std::vector<SubBlock> sub_blocks;
-  std::int64_t makespan_tiles = 0;   ///< Load of the busiest unit.
-  std::int64_t partial_outputs = 0;  ///< Written and read again to combine a split block.
-};
-
-/// Cuts the blocks of one device into sub-blocks of at most `tiles_max` tiles, as equal as possible
-/// within a block, and spreads them over compute units, largest first (Cornstarch section
-/// 3.3.2.2). Smaller sub-blocks balance better and cost more partial outputs.
-/// Ties: lower block, then lower unit. REQUIRES: tiles_max >= 1, unit_count >= 1, loads >= 0.
-SubBlockPlan assign_sub_blocks(std::span<const std::int64_t> block_loads, std::int64_t tiles_max,
-                               std::int32_t unit_count);
-
 }  // namespace troupe::balancer

@@ -173,17 +173,5 @@ TEST_CASE("bad samples, shapes and names are refused", "[balancer][errors]") {
   CHECK(token_block_method_from("zigzap").error().fix == "did you mean `zigzag`?");
 }
 
-TEST_CASE("sub-blocks even out what whole blocks cannot", "[balancer]") {
-  // Blocks 5 and 1 on two units: 5 whole; cut at 2: 1+2+2 and 1: 3 and 3.
-  const Loads blocks{5, 1};
-  CHECK(assign_sub_blocks(blocks, 5, 2).makespan_tiles == 5);
-  const auto cut = assign_sub_blocks(blocks, 2, 2);
-  CHECK(cut.makespan_tiles == 3);
-  CHECK(cut.partial_outputs == 3);
-  std::int64_t tiles = 0;
-  for (const auto& sub_block : cut.sub_blocks) tiles += sub_block.tile_count;
-  CHECK(tiles == 6);
-}
-
 }  // namespace
 }  // namespace troupe::balancer
