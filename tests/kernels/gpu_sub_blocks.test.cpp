@@ -107,6 +107,20 @@ TEST_CASE("blocks are cut where that ends sooner", "[kernels]") {
   CHECK(gpu::balance_blocks({}, {1, 4}).parts.empty());
 }
 
+TEST_CASE("sub-blocks use the places that images leave idle", "[kernels]") {
+  // Text of 160 tokens before each image of 576. Four heads on 264 places, 10.7 turns each in the
+  // mean: the last text alone has 64.
+  TokenSample sample{4096, {}};
+  for (TokenCount at = 160; at + 576 <= 4096; at += 160 + 576)
+    sample.spans.push_back({at, at + 576});
+  const MaskTiles tiles(TokenMask::from_samples(std::vector{sample}).value(), {128, 64});
+  Turns turns;
+  for (std::int64_t block = 0; block < tiles.block_count(); ++block)
+    turns.push_back(static_cast<std::int32_t>(tiles.of_block(block).size()));
+  CHECK(gpu::makespan(gpu::cut_blocks(turns, kWhole), {4, 264}) == 64);
+  CHECK(gpu::makespan(gpu::balance_blocks(turns, {4, 264}), {4, 264}) == 20);
+}
+
 TEST_CASE("cut blocks end no later than whole ones, and near the mean", "[kernels][property]") {
   bool any_cut = false;
   for (unsigned seed = 0; seed < 500; ++seed) {

@@ -91,7 +91,8 @@ int main(int count, char** words) {
   const TokenCount most = count > 1 ? std::atol(words[1]) : 65536;
   const int repeats = count > 2 ? std::atoi(words[2]) : 5;
   if (!bench::use_gpu()) return 1;
-  if (most >= 16384) measure_cuts(16384, repeats);  // First: a limit may cut what is long.
+  for (const TokenCount tokens : {4096, 16384})  // First: a limit may cut what is long.
+    if (tokens <= most) measure_cuts(tokens, repeats);
   for (const TokenCount tokens : {4096, 16384, 65536, 131072})
     if (tokens <= most) measure_all(tokens, 128, repeats);
   if (most >= 16384) measure_all(16384, 64, repeats);
