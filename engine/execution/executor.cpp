@@ -304,6 +304,7 @@ void Executor::note_moved(const InFlight& done) {
 /// told all the same until the step is decided: who waits for its rows must not be blamed for it.
 Status Executor::check_sends() {
   Status sent = mailbox_.check();
+  note_copy();
   if (!sent.ok() && options_.rows != nullptr && !decision_) note_failed_call(sent.error());
   if (const auto copy = mailbox_.failed_copy()) {  // Also behind PREPARED: others wait for it.
     const Error& why = copy->status().error();

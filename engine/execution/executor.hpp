@@ -138,6 +138,7 @@ class Executor : private Viewer {
   LongWork long_work(const Action* action) const;
   std::vector<AwaitedMessage> senders_of(const Action& action) const;
   void note_wait(const Action& action) const;
+  void note_copy();
   Status end_work();
   Status drop(StageId id, StageProgram& program) const;
   Work work_of(const Action& action);
@@ -220,6 +221,7 @@ class Executor : private Viewer {
   std::optional<Decision> decision_;
   DeviceReport report_;
   std::optional<FailedWork> thrown_;
+  std::shared_ptr<const Launch> copy_in_hand_;  ///< As `ExecutorOptions::in_hand` has it.
 };
 
 }  // namespace troupe::engine

@@ -128,6 +128,16 @@ void Executor::note_wait(const Action& action) const {
   options_.in_hand->waits(std::move(wait));
 }
 
+/// What leaves counts as sent when the device has gone on: one whose copy hangs would seem to wait
+/// for others, who wait for that.
+void Executor::note_copy() {
+  if (options_.in_hand == nullptr) return;
+  auto copy = mailbox_.copy_under_way();
+  if (copy == copy_in_hand_) return;
+  copy_in_hand_ = copy;
+  options_.in_hand->copies(std::move(copy));
+}
+
 /// Whether a sum is there that this device does not add up.
 Result<bool> Executor::has_sum(const Action& action) {
   if (!sums_.is_call(action.group)) return has_arrived(action);

@@ -56,6 +56,8 @@ Status StagedSends::move_on(std::vector<Operation>& sent) {
     if (message.word.done()) {
       Status begun = begin_pieces(message, sent);
       if (first.ok() && !begun.ok()) first = std::move(begun);
+    } else if (message.moves != nullptr) {
+      static_cast<void>(has_copied(message.moves));  // Where it failed nobody has to post first.
     } else if (!message.in_host) {
       unasked += message.flat.nbytes();
       if (unasked <= room) continue;
@@ -121,6 +123,14 @@ void StagedSends::give(transport::Peer to, const Tag& tag, transport::ConstBuffe
   Operation operation = transport_.send(to, tag, std::move(piece));
   operation.on_done([wake = wake_](const Status&) { wake(); });
   sent.push_back(std::move(operation));
+}
+
+std::shared_ptr<const Launch> StagedSends::copy_under_way() const {
+  if (!pieces_.empty()) return pieces_.front().copy;
+  const auto moving = std::ranges::find_if(leaving_, [](const Leaving& message) {
+    return message.moves != nullptr && !message.moves->done();
+  });
+  return moving == leaving_.end() ? nullptr : moving->moves;
 }
 
 void StagedSends::forget_lost() {

@@ -62,6 +62,9 @@ class StagedSends {
   /// The copy that failed, if any: of a device that is lost, more often than not.
   std::shared_ptr<const Launch> failed_copy() const { return failed_copy_; }
 
+  /// A copy that has not completed, if any: the oldest of pieces, else one that makes room.
+  std::shared_ptr<const Launch> copy_under_way() const;
+
   /// Forgets messages whose receivers are lost.
   void forget_lost();
 

@@ -211,6 +211,10 @@ std::shared_ptr<const Launch> TensorMailbox::failed_copy() const {
   return staged_ ? staged_->failed_copy() : nullptr;
 }
 
+std::shared_ptr<const Launch> TensorMailbox::copy_under_way() const {
+  return staged_ ? staged_->copy_under_way() : nullptr;
+}
+
 void TensorMailbox::forget_ended_sends() {
   if (staged_) staged_->forget_lost();
   std::erase_if(sends_, [](const transport::Operation& operation) { return operation.done(); });

@@ -91,6 +91,9 @@ class TensorMailbox {
   /// The copy of what leaves that failed, if any: nobody gets it.
   std::shared_ptr<const Launch> failed_copy() const;
 
+  /// A copy of what leaves that has not completed, if any.
+  std::shared_ptr<const Launch> copy_under_way() const;
+
   /// Forgets sends that ended, well or not.
   void forget_ended_sends();
 

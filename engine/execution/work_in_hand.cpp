@@ -12,6 +12,7 @@ void WorkInHand::belong_to(Describe describe) {
   describe_ = std::move(describe);
   entered_.reset();
   launched_.clear();
+  copying_.reset();
   wait_.reset();
 }
 
@@ -41,8 +42,18 @@ void WorkInHand::taken() {
 void WorkInHand::dropped() {
   const std::lock_guard lock(mutex_);
   launched_.clear();
+  copying_.reset();
   wait_.reset();
 }
+
+void WorkInHand::copies(std::shared_ptr<const Launch> copy) {
+  const std::int64_t now_ns = observe::trace_now_ns();
+  const std::lock_guard lock(mutex_);
+  copying_.reset();
+  if (copy != nullptr) copying_ = Item{nullptr, now_ns, std::move(copy)};
+}
+
+bool WorkInHand::is_copying() const { return copying_ && !copying_->launch->done(); }
 
 void WorkInHand::waits(LongWait present) {
   const std::lock_guard lock(mutex_);
@@ -53,13 +64,12 @@ void WorkInHand::waits(LongWait present) {
 
 std::optional<PresentWait> WorkInHand::wait() const {
   const std::lock_guard lock(mutex_);
-  if (!wait_) return std::nullopt;
+  if (!wait_ || is_copying()) return std::nullopt;
   return PresentWait{waits_, *wait_};
 }
 
 /// A device turns to work when that before it has completed.
-std::optional<WorkInHand::Item> WorkInHand::oldest() const {
-  if (entered_) return entered_;
+std::optional<WorkInHand::Item> WorkInHand::oldest_work() const {
   std::int64_t free_ns = 0;
   for (const Item& item : launched_) {
     if (!item.launch->done())
@@ -67,6 +77,13 @@ std::optional<WorkInHand::Item> WorkInHand::oldest() const {
     free_ns = item.launch->end_ns();
   }
   return std::nullopt;
+}
+
+std::optional<WorkInHand::Item> WorkInHand::oldest() const {
+  if (entered_) return entered_;
+  auto work = oldest_work();
+  if (is_copying() && (!work || copying_->since_ns < work->since_ns)) return copying_;
+  return work;
 }
 
 std::optional<LongWork> WorkInHand::longer_than(double seconds) const {

@@ -45,16 +45,22 @@ class WorkInHand {
   /// completed meanwhile does not count. `action` stays valid so long.
   void launched(const Action* action, std::shared_ptr<const Launch> launch);
   void taken();
-  /// None of it is any more, nor is anything waited for.
+  /// None of it is any more, no copy either, nor is anything waited for.
   void dropped();
+
+  /// Since now this copy out of the device is under way, beside the work: until it has completed,
+  /// or another one is. None: none is. While one is the device waits for nobody, and has not sent
+  /// yet what it copies.
+  void copies(std::shared_ptr<const Launch> copy);
 
   /// The device goes no further before this has come, until it launches something.
   void waits(LongWait present);
-  /// None: it is at work, or has no list to go through.
+  /// None: it is at work, or copies, or has no list to go through.
   std::optional<PresentWait> wait() const;
 
   /// What the device has been at for this long, in [0, inf), or longer: the work in which a thread
-  /// of it is, else the oldest that has not completed. None: nothing has taken so long.
+  /// of it is, else the oldest that has not completed, or a copy that is older. None: nothing has
+  /// taken so long.
   std::optional<LongWork> longer_than(double seconds) const;
 
   /// A message of state has come from this node, for whatever layout. From any thread.
@@ -69,11 +75,14 @@ class WorkInHand {
     std::shared_ptr<const Launch> launch;  ///< None: a thread is in it.
   };
   std::optional<Item> oldest() const;
+  std::optional<Item> oldest_work() const;
+  bool is_copying() const;
 
   mutable std::mutex mutex_;
   Describe describe_;
   std::optional<Item> entered_;
   std::deque<Item> launched_;
+  std::optional<Item> copying_;
   std::int64_t waits_ = 0;  ///< So many so far.
   std::optional<LongWait> wait_;
   std::map<NodeId, std::int64_t> came_;

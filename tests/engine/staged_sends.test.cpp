@@ -282,6 +282,17 @@ TEST_CASE("a copy that fails is told, and nothing leaves of it", "[engine][error
   CHECK_FALSE(fixture.there().all_sent());
 }
 
+TEST_CASE("a copy that makes room and fails is told before anybody has posted",
+          "[engine][errors]") {
+  Fixture fixture;
+  fixture.there().send({arrival(0, 20).key, 0, numbers(20)});
+  REQUIRE(fixture.there().check().ok());
+  REQUIRE(fixture.sender().copies.size() == 1);
+  fixture.sender().end_copy(Error{Errc::internal, "the device failed: gone", {}, {}});
+  REQUIRE(fixture.there().check().ok());
+  CHECK(fixture.there().failed_copy() != nullptr);
+}
+
 TEST_CASE("a receiver that is lost is an error, and forgotten where nobody needs it",
           "[engine][errors]") {
   Fixture fixture;

@@ -105,6 +105,42 @@ TEST_CASE("a device waits until it launches work, anew where something has come"
   CHECK_FALSE(hand.wait());
 }
 
+TEST_CASE("a copy that is under way is in hand, and a device waits for nobody meanwhile",
+          "[engine]") {
+  const Action first = action_of(1);
+  const LongWait wait{DeviceId{1}, 3, 1, 7};
+  WorkInHand hand;
+  hand.belong_to(by_group);
+  hand.waits(wait);
+  const auto copy = std::make_shared<Launch>(), launch = std::make_shared<Launch>();
+  hand.copies(copy);
+  CHECK_FALSE(hand.wait());
+  REQUIRE(hand.longer_than(0));
+  CHECK(hand.longer_than(0)->work.step == -1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  hand.launched(&first, launch);
+  CHECK(hand.longer_than(0)->work.step == -1);  // It is the older one.
+  copy->complete(Done{});
+  CHECK(hand.longer_than(0)->work.step == 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  hand.copies(std::make_shared<Launch>());
+  CHECK(hand.longer_than(0)->work.step == 1);
+  launch->complete(Done{});
+  hand.taken();
+  CHECK(hand.longer_than(0)->work.step == -1);
+  hand.waits(wait);
+  CHECK_FALSE(hand.wait());
+  hand.copies(nullptr);
+  CHECK(hand.wait());
+  CHECK_FALSE(hand.longer_than(0));
+  hand.copies(std::make_shared<Launch>());
+  hand.dropped();
+  CHECK_FALSE(hand.longer_than(0));
+  hand.copies(std::make_shared<Launch>());
+  hand.belong_to(by_group);
+  CHECK_FALSE(hand.longer_than(0));
+}
+
 TEST_CASE("a stage that is at it is named with stage, microbatch, step and samples",
           "[engine][errors]") {
   for (const double delay_ms : {0.0, 0.2}) {
