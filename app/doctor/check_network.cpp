@@ -33,6 +33,16 @@ bool has(const std::vector<std::string>& words, std::string_view word) {
   return std::ranges::find(words, word) != words.end();
 }
 
+/// Whether a list of UCX's transports, or of exceptions (`^`), has that for memory of GPUs, by its
+/// name or its group's.
+bool takes_gpus(const std::string& list) {
+  const bool is_of_exceptions = list.starts_with('^');
+  std::istringstream names(list.substr(is_of_exceptions ? 1 : 0));
+  for (std::string name; std::getline(names, name, ',');)
+    if (name == transport::kCudaTransport || name == "cuda") return !is_of_exceptions;
+  return is_of_exceptions;
+}
+
 /// `1.13` of `1.13.1`: what must agree within a job.
 std::string release_of(const std::string& version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
@@ -95,8 +105,10 @@ Finding check_ucx(const UcxFacts& facts) {
   // Faster for one large copy, but a dead peer is not noticed: Troupe never takes it.
   found += has(local, "cma") ? " (cma is there, and not used)" : " (no cma, which is not used)";
   if (lists.value().shared.empty()) found += ", which UCX_TLS excludes";
-  found += has(local, transport::kCudaTransport) ? "; rows leave GPUs from their own memory"
-                                                 : "; rows leave GPUs by way of host memory";
+  const bool reads_gpus =
+      has(local, transport::kCudaTransport) && takes_gpus(lists.value().network);
+  found += reads_gpus ? "; rows leave GPUs from their own memory"
+                      : "; rows leave GPUs by way of host memory";
   if (release_of(facts.version) != release_of(facts.built_version))
     return warning("ucx", found + "; the build was made with " + facts.built_version,
                    "build again here: all nodes of a job need one version of UCX");

@@ -66,6 +66,19 @@ TEST_CASE("UCX_TLS is judged by the rules of the transport", "[app]") {
   CHECK_THAT(check_ucx(facts).found, ContainsSubstring("which UCX_TLS excludes"));
 }
 
+TEST_CASE("GPUs' memory is read where UCX_TLS takes that for it", "[app]") {
+  UcxFacts facts = usual_ucx();
+  facts.ways.push_back({"cuda_copy", "cuda", false});
+  for (const char* const taking : {"all", "tcp,posix,cuda_copy", "tcp,posix,cuda", "^rc"}) {
+    facts.tls = taking;
+    CHECK_THAT(check_ucx(facts).found, ContainsSubstring("from their own memory"));
+  }
+  for (const char* const leaving : {"tcp,posix", "^cuda_copy", "^rc,cuda"}) {
+    facts.tls = leaving;
+    CHECK_THAT(check_ucx(facts).found, ContainsSubstring("by way of host memory"));
+  }
+}
+
 TEST_CASE("a door that nobody gets through is a problem", "[app]") {
   DoorFacts facts{"OpenSSL 3.0.15", std::chrono::microseconds(1500)};
   CHECK(check_door(facts) ==
