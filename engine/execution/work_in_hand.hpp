@@ -2,7 +2,8 @@
 // that never returns stops a step without an error, and the thread that could say so is the one
 // that hangs. A message that is lost on its way stops it likewise.
 //
-// Thread-safe. Costs the device four uncontended locks per action, and one where it must wait.
+// Thread-safe. Costs the device four uncontended locks per action, and one where it must wait or
+// the copy under way is another one.
 
 #pragma once
 
