@@ -265,13 +265,13 @@ Result<scheduler::AutoLayout> search_layout(const Planning& planning, bool one_n
   if (!made.ok()) return made;
   if (auto run = check_kinds(planning.setup, {&made.value().plan, 1}); !run.ok())
     return run.error();
+  if (auto rule = engine::operator_rule(job)) made.value().reasons.push_back(std::move(*rule));
   if (made.value().judged > 0) return made;
   if (auto seen = engine::check_sources(job, made.value().plan.nodes()); !seen.ok())
     return seen.error();
   auto predicted = judge(made.value().plan);
   if (!predicted.ok()) return std::move(predicted).error();
   made.value().predicted = std::move(predicted).value();
-  if (auto rule = engine::operator_rule(job)) made.value().reasons.push_back(std::move(*rule));
   return made;
 }
 

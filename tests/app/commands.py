@@ -783,6 +783,9 @@ def check_batch_sizes(commands, media):
     answer = commands.run("plan", "job.toml", *two, "balancer.policy=deferral-chain", "--json")
     judged = json.loads(answer.stdout)["judged"]
     commands.expect("the best layouts are compared as the policy cuts batches", answer, 2 <= judged <= 8)
+    answer = commands.run("plan", "job.toml", *two, "balancer.policy=deferral-chain", "cluster.device=cuda", "--cluster", "2x1xH100-80G", "--json")
+    commands.expect("plan says of layouts that were compared so what the same bits cost", answer, json.loads(answer.stdout)["judged"] >= 2 and
+                    "ends the job" in reasons_of(answer).get("deterministic operators", ""))
 
 
 def check_trace(commands, what, answer, said):
