@@ -27,7 +27,7 @@ inline constexpr const char* kMeasuredLinks =
 struct ProfileKey {
   std::string model;     ///< Hash of all layers' names and shapes.
   std::string device;    ///< `Intel(R) Xeon(R) ..., 2 cores`.
-  std::string software;  ///< LibTorch and the profiler's own version.
+  std::string software;  ///< LibTorch, whether it takes any operators, the profiler's own version.
   std::string dtype;     ///< `fp32`.
   std::int32_t threads = 1;
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <optional>
 
 #include "engine/execution/device_place.hpp"
@@ -31,15 +30,6 @@ using Clock = std::chrono::steady_clock;
 /// Raised whenever a change of the profiler makes older numbers wrong.
 /// Of processors, and of other devices.
 constexpr const char *kProfiler = "profiler 6", *kDeviceProfiler = "profiler 7";
-
-std::string processor() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.starts_with("model name"))
-      if (const auto colon = line.find(": "); colon != std::string::npos)
-        return line.substr(colon + 2);
-  return "cpu";
-}
 
 /// What an encoder makes of its media. How pictures come to their square no layer sees.
 std::string media_text(const MediaInput& media) {
@@ -67,7 +57,10 @@ std::string work_text(const LayerWork& work) {
 
 /// What is measured, in words: profiles of different devices are different ones.
 std::string device_text(const std::string& device) {
-  if (device == "cpu") return processor() + ", " + std::to_string(core_count()) + " cores";
+  if (device == "cpu") {
+    const std::string name = processor_name();
+    return (name.empty() ? "cpu" : name) + ", " + std::to_string(core_count()) + " cores";
+  }
   const auto gpus = kernels::query_gpus();
   return device == "cuda" && gpus.ok() ? gpus.value().front().name : device;
 }
@@ -336,14 +329,20 @@ void describe_quietness(const StoredProfile& stored, ObtainedProfile& obtained) 
     obtained.warnings.push_back(std::move(warning));
 }
 
+/// Behind the comma the profiler alone, which profiles of other machines must have in common.
+std::string software_text(const job::Job& job) {
+  const bool on_cpu = job.cluster.device == "cpu";
+  const std::string operators = on_cpu || job.train.deterministic ? "" : " with any operators";
+  return std::string("LibTorch ") + TORCH_VERSION + operators + ", " +
+         (on_cpu ? kProfiler : kDeviceProfiler);
+}
+
 }  // namespace
 
 ProfileKey profile_key(const JobSetup& setup) {
-  const std::string& device = setup.job.cluster.device;
-  return {hash_of(model_text(setup)), device_text(device),
-          std::string("LibTorch ") + TORCH_VERSION + ", " +
-              (device == "cpu" ? kProfiler : kDeviceProfiler),
-          dtype_word(setup.job.train.dtype), setup.job.cluster.threads_per_device};
+  return {hash_of(model_text(setup)), device_text(setup.job.cluster.device),
+          software_text(setup.job), dtype_word(setup.job.train.dtype),
+          setup.job.cluster.threads_per_device};
 }
 
 fs::path default_profile_path(const JobSetup& setup) {

@@ -72,6 +72,21 @@ TEST_CASE("a head without GPUs takes the profile of theirs that is named", "[eng
   CHECK(obtain_profile(named.setup, named.options).value().reused);
 }
 
+TEST_CASE("a profile of any operators is another one, on accelerators", "[engine]") {
+  JobSetup setup = prepare(tiny_job()).value();
+  const auto key_with = [&](const std::string& device, bool deterministic) {
+    setup.job.cluster.device = device;
+    setup.job.train.deterministic = deterministic;
+    return profile_key(setup);
+  };
+  CHECK((key_with("cpu", true) == key_with("cpu", false)));
+  const auto fixed = key_with("abacus", true);
+  auto any = key_with("abacus", false);
+  CHECK(mismatch(fixed, any).find(" with any operators, profiler ") != std::string::npos);
+  any.software = fixed.software;
+  CHECK((any == fixed));
+}
+
 /// Sizes of what is allocated on devices that are no processor, by this thread while it lives.
 class Allocated {
  public:
