@@ -106,10 +106,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"train.deterministic",
      "On accelerators LibTorch takes operators alone that give the same bits each time: one that "
      "has no fixed order ends the job with its name and layers, and FlashAttention's backward "
-     "(bf16 "
-     "on GPUs) takes its slower form. false: any operators, and bits may differ from run to run. "
-     "In "
-     "which order devices add up gradients cluster.sums says."},
+     "(bf16 on GPUs) takes its slower form. false: any operators, and bits may differ from run to "
+     "run. In which order devices add up gradients cluster.sums says."},
     {"train.dump_gradients", "Write the gradients of step 1 to gradients/ of the run folder."},
     {"train.max_nonfinite_in_a_row",
      "Steps whose loss or gradient is no number, and which are "

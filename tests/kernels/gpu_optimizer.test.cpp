@@ -129,3 +129,23 @@ TEST_CASE("norms on a GPU are those of a CPU, with the same bits each time", "[k
       CHECK(std::abs(squared_norm(part) - squared_norm(part.cpu())) <= 1e-12 * wanted);
     }
 }
+
+TEST_CASE("parts of a range are added up on a GPU in launches that share a room",
+          "[kernels][gpu]") {
+  TROUPE_ON_A_GPU(device);
+  const std::vector<IndexRange> out{{100, 1003}, {2000, 2001}, {40'000, 50'000}};
+  const IndexRange range{50, 300'003};
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    CAPTURE(type);
+    const auto initial = values({300'100}, 3).to(type);
+    const auto there = initial.to(device);
+    const auto wanted = measure_range(initial, range, out),
+               found = measure_range(there, range, out);
+    CHECK(std::abs(found.squared_norm - wanted.squared_norm) <= 1e-12 * wanted.squared_norm);
+    CHECK(found.finite);
+    there[40'007] = std::numeric_limits<double>::infinity();
+    const auto again = measure_range(there, range, out);
+    CHECK(again.squared_norm == found.squared_norm);  // What is left out is in no norm.
+    CHECK_FALSE(again.finite);
+  }
+}

@@ -105,6 +105,9 @@ TEST_CASE("blocks are cut where that ends sooner", "[kernels]") {
   CHECK(gpu::balance_blocks(Turns(10, 100), {8, 8}).slots == 0);
   CHECK(gpu::balance_blocks(Turns{100}, {1, 0}).slots == 0);
   CHECK(gpu::balance_blocks({}, {1, 4}).parts.empty());
+  // Parts of 14 turns would be done after 32 and not 100, but are 72,000: more than a grid holds.
+  CHECK(gpu::balance_blocks(Turns(9000, 100), {1, 65536}).slots == 0);
+  CHECK(gpu::balance_blocks(Turns(8000, 100), {1, 65536}).slots == 64'000);
 }
 
 TEST_CASE("sub-blocks use the places that images leave idle", "[kernels]") {
