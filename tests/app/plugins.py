@@ -175,8 +175,8 @@ class Bench:
     frozen = ()  # Modules of the example that do not train.
 
     def __init__(self, binary, folder):
-        self.cmake, self.folder, self.prefix = shutil.which("cmake"), folder, folder / "prefix"
-        ran([self.cmake, "--install", binary.parent, "--prefix", self.prefix])
+        self.cmake, self.folder, self.prefix, self.build = shutil.which("cmake"), folder, folder / "prefix", binary.parent
+        ran([self.cmake, "--install", self.build, "--prefix", self.prefix])
         self.binary = self.prefix / "bin" / "troupe"
         self.library = self.built(self.example) / self.library_name
         ran([self.binary, "data", "make", folder / "data", "--uneven", "--samples", "200"])

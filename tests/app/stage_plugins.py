@@ -7,7 +7,6 @@
 import filecmp
 import json
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -285,7 +284,7 @@ def faulty_kinds_are_named(bench):
 
 def an_operator_without_a_fixed_order_ends_the_job_unless_it_may(bench):
     """On accelerators; of a CPU's operators nothing is asked."""
-    apart = pathlib.Path(bench.binary).resolve().parent / "tests" / "apart.so"
+    apart = bench.build / "tests" / "apart.so"
     place = [f'plugins.libraries=["{apart}","{bench.own}"]', "cluster.device=apart"]
     for allowed in ("true", "false"):  # A profile of any operators is another one.
         ran([bench.binary, "profile", *bench.words(), *place, f"job.run_dir={bench.folder / 'any'}", f"train.deterministic={allowed}", "--budget", "2"],
