@@ -6,6 +6,7 @@
 
 namespace troupe {
 
+/// Of a buffer that messages are sent from.
 enum class MemoryKind : std::uint8_t {
   host,
   cuda,   ///< Of an NVIDIA GPU.
