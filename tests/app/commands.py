@@ -201,8 +201,7 @@ def check_key_help(commands):
                        ("train.eval_every", "nothing is evaluated while a job trains"), ("optimizer.sharded", "each replica has all of its moments"),
                        ("batch_size", "write train.global_batch_size"), ("train.step", "did you mean train.steps?"), ("zebra", "list them all: troupe help keys")):
         answer = commands.run("help", "keys", word)
-        commands.expect(f"help keys {word} says what there is", answer, answer.returncode == 2 and f"'{word}' is no key or section" in answer.stderr
-                        and f"fix: {says}" in answer.stderr)
+        commands.expect_refusal(f"help keys {word} says what there is", answer, f"'{word}' is no key or section of a job file\n  fix: {says}")
     narrow = max(len(line) for line in whole.splitlines())
     commands.expect("help keys fits 80 columns", commands.run("help", "keys"), narrow <= 80)
 
