@@ -119,7 +119,8 @@ TEST_CASE("behind a drop no copy is under way", "[engine]") {
   const at::Tensor made = made_on(*device, 3);
   for (int round = 0; round < 5; ++round) {
     std::vector<std::shared_ptr<const Launch>> copies;
-    for (int i = 0; i < 50; ++i) copies.push_back(device->copy_out(made, unwritten(*device), [] {}));
+    for (int i = 0; i < 50; ++i)
+      copies.push_back(device->copy_out(made, unwritten(*device), [] {}));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     device->drop();
     const auto done = [&] {

@@ -126,7 +126,7 @@ TEST_CASE("masks are there before anybody takes them, and are those made at once
 
 TEST_CASE("stages of a pipeline on one node share the masks of its parts", "[engine]") {
   World world;
-  const StageId first{2}, second{3};
+  const StageId first{3}, second{4};  // The llm of the second pipeline; its encoder is 2.
   ParallelPlan plan = world.plan;
   plan.devices[3] = {plan.node_of(first), 1};
   const auto iteration = world.iteration(0);
