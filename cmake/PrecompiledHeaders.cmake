@@ -34,9 +34,13 @@ set(test_headers <algorithm> <filesystem> <fstream> <functional> <map> <memory> 
   <nlohmann/json.hpp>)
 troupe_precompile(tests DEPS Catch2::Catch2 nlohmann_json::nlohmann_json OPTIONS ${light_options}
   HEADERS ${test_headers})
+set(torch_test_headers ${CMAKE_SOURCE_DIR}/tests/torch_catch.hpp <ATen/Parallel.h> <ATen/ops/arange.h> <ATen/ops/full.h>
+  <ATen/ops/tensor.h> ${test_headers})
 troupe_precompile(torch_tests DEPS Catch2::Catch2 nlohmann_json::nlohmann_json Torch::c10 OPTIONS ${light_options}
-  HEADERS ${CMAKE_SOURCE_DIR}/tests/torch_catch.hpp <ATen/Parallel.h> <ATen/ops/arange.h> <ATen/ops/full.h>
-    <ATen/ops/tensor.h> ${test_headers})
+  HEADERS ${torch_test_headers})
+# Whoever changes a message builds all of these anyway.
+troupe_precompile(actor_tests DEPS Catch2::Catch2 nlohmann_json::nlohmann_json CAF::core Torch::c10 OPTIONS ${light_options}
+  HEADERS ${torch_test_headers} <caf/all.hpp> ${CMAKE_SOURCE_DIR}/actors/link/protocol.hpp)
 troupe_precompile(commands DEPS CLI11::CLI11 nlohmann_json::nlohmann_json OPTIONS ${light_options}
   HEADERS <algorithm> <chrono> <filesystem> <iostream> <map> <memory> <optional> <string> <vector> <CLI/CLI.hpp>
     <nlohmann/json.hpp>)

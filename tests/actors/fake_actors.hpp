@@ -13,7 +13,6 @@
 
 #include "actors/head/recorder_actor.hpp"
 #include "actors/link/protocol.hpp"
-#include "actors/link/refusal.hpp"
 #include "actors/node/keeper_actor.hpp"
 
 namespace troupe::actors {
@@ -40,50 +39,7 @@ struct NodeSeen {
 };
 
 /// Ends when it is told to stop, as a real node does, unless it is deaf.
-inline NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* seen) {
-  return {
-      [seen](apply_atom, const Configuration& x) { seen->configurations.push_back(x); },
-      [seen](settle_atom, EpochNumber x) { seen->settled.push_back(x); },
-      [seen](const IterationPlan& x) { seen->plans.push_back(x); },
-      [seen](const engine::StepVerdict& x) {
-        seen->decisions.push_back(x.decision);
-        seen->notes.push_back(x.note);
-      },
-      [seen](const engine::BatchOrder& x) { seen->orders.push_back(x); },
-      [seen](collect_atom, Collection x) { seen->collections.push_back(x); },
-      [seen](const SaveOrder& x) { seen->saves.push_back(x); },
-      [self, seen](stop_atom, const std::string& why, std::int32_t exit_code) {
-        seen->stops.push_back(why);
-        seen->exit_codes.push_back(exit_code);
-        if (!seen->deaf) self->quit();
-      },
-      [self, seen](stop_atom, const Error& why) {
-        seen->refusals.push_back(why);
-        if (!seen->deaf) self->quit();
-      },
-      [self, seen](begin_atom, const std::string& why) {
-        seen->restarts.push_back(why);
-        if (!seen->deaf) self->quit();
-      },
-      [](stop_atom, std::int32_t) {},
-      [](join_atom, const caf::strong_actor_ptr&) {},
-      [seen](alive_atom) { ++seen->alive; },
-      [seen](leave_atom, const std::string& why) { seen->leaves.push_back(why); },
-      [](tick_atom) {},
-      [](const engine::Prepared&) {},
-      [](const engine::DeviceReport&) {},
-      [](fetched_atom, std::int32_t, EpochNumber) {},
-      [](applied_atom, std::int32_t, EpochNumber) {},
-      [seen](const engine::BatchReport& x) { seen->reports.push_back(x); },
-      [](const Offers&) {},
-      [](const SaveReport&) {},
-      [](const NodeReady&) {},
-      [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
-      [seen](failed_atom, EpochNumber, const Error& x) { seen->failures.push_back(x); },
-      [seen](const engine::FailedWork& x) { seen->failures.push_back(x.error); },
-      [](lost_atom, NodeId, const std::string&) {},
-  };
-}
+NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* seen);
 
 /// What became of a fake node's wish to join.
 struct JoinAnswer {
@@ -92,23 +48,9 @@ struct JoinAnswer {
 };
 
 /// A fake node that asks for a place; what it is told after that goes to `seen[place]`.
-inline NodeActor::behavior_type joining_node(NodeActor::pointer self,
-                                             const SupervisorActor& supervisor, NodeHello hello,
-                                             std::vector<NodeSeen>* seen, JoinAnswer* answer) {
-  self->request(supervisor, caf::infinite, join_atom::value, std::move(hello))
-      .then(
-          [self, seen, answer](const NodeWelcome& welcome) {
-            answer->place = welcome.node;
-            self->become(fake_node(self, &seen->at(welcome.node.index())));
-          },
-          [answer](const caf::error& error) {
-            if (auto why = sent_anew_in(error))
-              answer->why = {Errc::cancelled, *why, "", "it begins anew"};
-            else
-              answer->why = refusal_in(error).value_or(Error{Errc::internal, "no answer", {}, {}});
-          });
-  return fake_node(self, &seen->at(0));  // It hears nothing before its welcome.
-}
+NodeActor::behavior_type joining_node(NodeActor::pointer self, const SupervisorActor& supervisor,
+                                      NodeHello hello, std::vector<NodeSeen>* seen,
+                                      JoinAnswer* answer);
 
 /// What a fake supervisor was told, and what it says to nodes that want to join.
 struct SupervisorSeen {
@@ -135,61 +77,6 @@ struct SupervisorSeen {
   NodeHello hello_;
 };
 
-inline SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer,
-                                                      SupervisorSeen* seen) {
-  return {
-      [seen](join_atom, const NodeHello& hello) -> caf::result<NodeWelcome> {
-        seen->hello_ = hello;
-        ++seen->hellos;
-        if (!seen->refusal) return seen->welcome;
-        if (seen->sends_anew) return send_anew_with(seen->refusal->message);
-        return refuse_with(*seen->refusal);
-      },
-      [seen](const NodeReady&) { ++seen->readies; },
-      [seen](fetched_atom, NodeId, EpochNumber, double ms) {
-        seen->connect_ms = ms;
-        ++seen->fetched;
-      },
-      [seen](applied_atom, NodeId, EpochNumber) { ++seen->applied; },
-      [](const engine::Prepared&) {},
-      [](const engine::DeviceReport&) {},
-      [](const Offers&) {},
-      [seen](failed_atom, NodeId, const Error& x) {
-        seen->failures.push_back(x);
-        if (seen->on_fault) seen->on_fault(x);
-      },
-      [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
-      [seen](const TemplateSetPtr& x) { seen->templates.push_back(x); },
-      [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
-      [](exited_atom, std::int32_t, const std::string&, std::int32_t) {},
-      [seen](NodeId, const engine::FailedWork& x) { seen->failures.push_back(x.error); },
-      [](NodeId, const engine::LongWorks&) {},
-      [seen](NodeId, const engine::LongWaits& x) {
-        for (const engine::SilentPeer& silent : x.silent) seen->silent_peer = silent.peer.value;
-        if (x.silent.empty()) seen->silent_peer = -1;
-      },
-      [](stop_atom, std::int32_t) {},
-      [](save_atom) {},
-      [](const SaveReport&) {},
-      [](const KeptCheckpointPtr&) {},
-      [seen](save_atom, std::int64_t number, const LearnedCostsPtr& x) {
-        seen->learned[number] = *x;
-      },
-      [seen](failed_atom, NodeId, EpochNumber, const Error& x) {
-        seen->failures.push_back(x);
-        if (seen->on_fault) seen->on_fault(x);
-      },
-      [](failed_atom, EpochNumber, const Error&) {},
-      [seen](lost_atom, NodeId reporter, NodeId peer, EpochNumber, const std::string&) {
-        seen->ways.emplace_back(reporter, peer);
-        ++seen->misses;
-      },
-      [](control_atom, const ControlRequest&) { return std::string(); },
-      [](leave_atom) {},
-      [](lost_atom, NodeId) {},
-      [seen](alive_atom, NodeId) { ++seen->alive; },
-      [](tick_atom) {},
-  };
-}
+SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, SupervisorSeen* seen);
 
 }  // namespace troupe::actors

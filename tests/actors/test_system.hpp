@@ -4,7 +4,6 @@
 #pragma once
 
 #include <caf/all.hpp>
-#include <caf/scheduler/test_coordinator.hpp>
 #include <chrono>
 
 #include "actors/link/protocol.hpp"
@@ -13,36 +12,24 @@ namespace troupe::actors {
 
 class TestSystem {
  public:
+  TestSystem();
+  ~TestSystem();
+
   caf::actor_system& get() { return system_; }
 
   /// Delivers messages until none is left.
-  void run() {
-    while (coordinator().try_run_once()) continue;
-  }
+  void run();
 
   /// Lets time pass in steps of 50 ms and delivers what becomes due.
-  void pass(std::chrono::milliseconds time) {
-    constexpr std::chrono::milliseconds kStep{50};
-    for (run(); time.count() > 0; time -= kStep) {
-      coordinator().advance_time(kStep);
-      run();
-    }
-  }
+  void pass(std::chrono::milliseconds time);
 
  private:
   struct Config : caf::actor_system_config {
-    Config() {
-      add_messages(*this);
-      set("scheduler.policy", caf::atom("testing"));
-    }
+    Config();
   };
 
-  caf::scheduler::test_coordinator& coordinator() {
-    return dynamic_cast<caf::scheduler::test_coordinator&>(system_.scheduler());
-  }
-
   Config config_;
-  caf::actor_system system_{config_};
+  caf::actor_system system_;
 };
 
 }  // namespace troupe::actors
