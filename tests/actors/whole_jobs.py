@@ -16,7 +16,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from drawn_cases import named_or_half
+from drawn_cases import named_or_third
 from recorded_runs import read_lines_so_far
 from run_cases import Failure, Skipped, expect, run_cases
 
@@ -273,7 +273,7 @@ def run_script(names):
     # One profile for all runs, so that none of them measures the layers again.
     subprocess.run([str(binary), "profile", str(JOB), f'data.sources=[{{json="{base}/data/samples.json"}}]', "--out",
                     str(base / "data" / "profile.json")], check=True, capture_output=True)
-    chosen = named_or_half([value for value in names.values() if is_case(value)], wanted)
+    chosen = named_or_third([value for value in names.values() if is_case(value)], wanted)
 
     def run(case):
         bench = Bench(binary, base / "data", pathlib.Path(tempfile.mkdtemp(dir=base)))

@@ -21,7 +21,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
-from drawn_cases import named_or_half
+from drawn_cases import named_or_third
 from fake_slurm import FAKE_SCONTROL, FAKE_SRUN
 from recorded_runs import read_lines_so_far
 from run_cases import Failure, Skipped, expect, run_cases
@@ -390,7 +390,7 @@ def main(binary, wanted):
                 bench.kill_all()
 
         cases = [value for value in globals().values() if is_case(value)]
-        return run_cases(named_or_half(cases, wanted), run)
+        return run_cases(named_or_third(cases, wanted), run)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 from dead_folder import dead_folder
-from drawn_cases import named_or_half
+from drawn_cases import named_or_third
 from run_cases import Failure, expect, run_cases
 from stalled_file import StalledFile
 
@@ -207,7 +207,7 @@ def main():
     binary, wanted = str(pathlib.Path(sys.argv[1]).resolve()), sys.argv[2:]
     with tempfile.TemporaryDirectory(prefix="troupe-hanging-") as name:
         bench = Bench(binary, pathlib.Path(name))
-        return run_cases(named_or_half(CASES, wanted), lambda case: case(bench))
+        return run_cases(named_or_third(CASES, wanted), lambda case: case(bench))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 from parity_layouts import by_replicas  # noqa: E402
-from tests.support.drawn_cases import half_here  # noqa: E402
+from tests.support.drawn_cases import third_here  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far, sample_of  # noqa: E402
 from tests.support.run_cases import expect, run_cases  # noqa: E402
 from whole_jobs import children  # noqa: E402
@@ -664,7 +664,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
 def main(make_bench, cases, binary, *wanted):
     with tempfile.TemporaryDirectory(prefix="troupe-plugins-") as name:
         bench = make_bench(pathlib.Path(binary).resolve(), pathlib.Path(name))
-        chosen = [case for case in cases if any(word in case.__name__ for word in wanted)] if wanted else half_here(cases)
+        chosen = [case for case in cases if any(word in case.__name__ for word in wanted)] if wanted else third_here(cases)
         return run_cases(chosen, lambda case: case(bench))
 
 

@@ -32,7 +32,7 @@ from parity_layouts import REPLICAS, THREE_STAGES, TWO_DEVICES  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from parity_standby import one_pipeline  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
-from tests.support.drawn_cases import named_or_half  # noqa: E402
+from tests.support.drawn_cases import named_or_third  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
 
@@ -45,7 +45,7 @@ CUT = ["cluster.local_nodes=3", 'parallel.pipelines=[{stages=[{node=0,vision="al
 LAYOUTS = {"two-pipelines": [], "three-stages": [THREE_STAGES], "two-devices": TWO_DEVICES, "alone": ALONE, "cut": CUT,
            "standby": one_pipeline(3, 2),  # Node 2 has no stage and keeps everything.
            **{f"replicas-{name}": words for name, words in REPLICAS.items()}}
-PRODUCTS_AT_A_TIME = 2  # Each trains four jobs of four to eight nodes.
+PRODUCTS_AT_A_TIME = 1  # Each trains four jobs of four to eight nodes.
 # What the model trains: its state has other shards.
 MODELS = {"all": [], "vision-frozen": ["modules.vision.freeze=true"],
           "projectors": ["modules.vision.freeze=true", "modules.audio.freeze=true", "modules.llm.freeze=true"],
@@ -565,7 +565,7 @@ def main():
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--pairs", type=int, default=PAIRS)
     arguments = parser.parse_args()
-    cases = named_or_half(CASES, arguments.cases, PRODUCTS, PRODUCTS_AT_A_TIME)
+    cases = named_or_third(CASES, arguments.cases, PRODUCTS, PRODUCTS_AT_A_TIME)
     with tempfile.TemporaryDirectory(prefix="troupe-checkpoints-") as name:
         bench = Bench(arguments.binary.resolve(), pathlib.Path(name))
         bench.pairs = arguments.pairs

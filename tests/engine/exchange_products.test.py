@@ -143,15 +143,15 @@ class Scripts(unittest.TestCase):
     def test_draw_few_of_them_and_all_where_they_are_to_be_thorough(self):
         before = os.environ.pop(drawn_cases.THOROUGH, None)
         try:
-            for script, number in ((recovery, 5), (checkpoints, 2)):
+            for script, number in ((recovery, 2), (checkpoints, 1)):
                 some = drawn_cases.some_here(script.PRODUCTS, script.PRODUCTS_AT_A_TIME)
                 self.assertEqual(len(some), number)
                 self.assertEqual(some, drawn_cases.some_here(script.PRODUCTS, number))
-            half = (len(checkpoints.CASES) + 1) // 2
-            self.assertEqual(len(drawn_cases.named_or_half(checkpoints.CASES, [], checkpoints.PRODUCTS, 2)), half + 2)
+            third = drawn_cases.third_of(len(checkpoints.CASES))
+            self.assertEqual(len(drawn_cases.named_or_third(checkpoints.CASES, [], checkpoints.PRODUCTS, 2)), third + 2)
             os.environ[drawn_cases.THOROUGH] = "1"
             self.assertEqual(len(drawn_cases.some_here(recovery.PRODUCTS, 5)), len(losses()))
-            self.assertEqual(len(drawn_cases.named_or_half(checkpoints.CASES, [], checkpoints.PRODUCTS, 2)), len(checkpoints.CASES) + 40)
+            self.assertEqual(len(drawn_cases.named_or_third(checkpoints.CASES, [], checkpoints.PRODUCTS, 2)), len(checkpoints.CASES) + 40)
         finally:
             os.environ.pop(drawn_cases.THOROUGH, None)
             if before is not None:
@@ -159,7 +159,7 @@ class Scripts(unittest.TestCase):
 
     def test_run_one_that_is_asked_for(self):
         name = "exchange-5-3-split-all-from-a-checkpoint"
-        self.assertEqual(self.names(drawn_cases.named_or_half(checkpoints.CASES, [name], checkpoints.PRODUCTS, 2)), [name])
+        self.assertEqual(self.names(drawn_cases.named_or_third(checkpoints.CASES, [name], checkpoints.PRODUCTS, 2)), [name])
 
     def test_draw_every_product_in_time(self):
         names = self.names(recovery.PRODUCTS)

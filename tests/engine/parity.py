@@ -200,15 +200,17 @@ COVERING = ["random/gpipe/encoders", "disttrain/dip/projectors", "dflop/three-ph
 
 # Cases of one kind, and how many of them a run draws. Names that no family has are of every run.
 FAMILIES = {
-    "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 2),
-    "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 2), "offload": (list(parity_offload.CASES), 3), "replicas": (list(parity_replicas.CASES), 4),
+    "auto-numbers": (list(AUTO_NUMBERS), 1), "vocabulary": (list(parity_vocabulary.CASES), 1), "standby": (list(STANDBY), 1),
+    "encoders": (list(parity_encoders.CASES), 1), "recompute": (list(parity_recompute.CASES), 1), "offload": (list(parity_offload.CASES), 2), "replicas": (list(parity_replicas.CASES), 2),
     "sources-all": ([name for name in parity_sources.CASES if name not in exchange_products.SOURCES], 1),
-    "sources-products": (list(exchange_products.SOURCES), 3), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 4),
-    "boundary": (list(parity_boundary.CASES), 2), "nccl": ([*parity_nccl.CASES, "nccl-own-order"], 2),
+    "sources-products": (list(exchange_products.SOURCES), 1), "tree": (list(parity_trees.CASES), 1), "exchange": (list(parity_exchange.CASES), 2),
+    "boundary": (list(parity_boundary.CASES), 1), "nccl": ([*parity_nccl.CASES, "nccl-own-order"], 1),
+    # Long jobs about one thing.
+    "alone": (["zero-bubble", "index", "slow-shapes", "slow-node", "slow-for-a-while", "dealing", "damaged"], 2),
     **{family: ([name for name in CASES if name.startswith(f"{family}-")], number)
-       for family, number in (("modality", 2), ("layouts", 2), ("late", 2), ("apart", 2), ("real-mini", 1))}}
+       for family, number in (("modality", 1), ("layouts", 1), ("late", 2), ("apart", 1), ("real-mini", 1))}}
 ALWAYS = [*(name for name in CASES if not any(name in cases for cases, _ in FAMILIES.values())),
-          "zero-bubble", "index", "slow-shapes", "slow-node", "slow-for-a-while", "dealing", "damaged", *COVERING]
+          *COVERING]
 
 # Layers of parity.toml from the first of a module to the loss.
 LAYERS_TO_LOSS = {"vision": 6 + 1 + 7, "audio": 4 + 1 + 7, "vision_projector": 1 + 7, "audio_projector": 1 + 7, "llm": 7}

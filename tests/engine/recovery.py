@@ -34,7 +34,7 @@ import parity_nccl  # noqa: E402
 from parity_matrix import POLICIES, SCHEDULES  # noqa: E402
 from whole_jobs import alive, children  # noqa: E402
 from tests.support.device_words import device_words  # noqa: E402
-from tests.support.drawn_cases import half_here, some_here  # noqa: E402
+from tests.support.drawn_cases import third_here, some_here  # noqa: E402
 from tests.support.free_port import free_port  # noqa: E402
 from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import Failure, expect, run_cases  # noqa: E402
@@ -1179,7 +1179,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          a_stopped_head_that_was_replaced_ends, nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 PRODUCTS = exchange_products.loss_cases()
-PRODUCTS_AT_A_TIME = 5
+PRODUCTS_AT_A_TIME = 2
 
 
 def run_on_bench(all_cases, seed):
@@ -1219,7 +1219,7 @@ def main():
         if arguments.cases:
             cases = [case for case in [*everything, *PRODUCTS] if any(word in case.__name__ for word in arguments.cases)]
         else:
-            cases = [random_events] if arguments.chaos else [*half_here(everything), *some_here(PRODUCTS, PRODUCTS_AT_A_TIME)]
+            cases = [random_events] if arguments.chaos else [*third_here(everything), *some_here(PRODUCTS, PRODUCTS_AT_A_TIME)]
         return run_cases(cases, lambda case: keeper.keep_case(bench, case))
 
 

@@ -39,15 +39,20 @@ def some_here(cases, number):
     return [case for case in cases if case.__name__ in names]
 
 
-def half_here(cases):
-    """Half of them, for a script that takes minutes."""
+def third_of(count):
+    """How many of so many are drawn of what takes minutes: at least one, of none nothing."""
+    return (count + 2) // 3
+
+
+def third_here(cases):
+    """A third of them, for a script that takes minutes."""
     cases = list(cases)
-    return some_here(cases, (len(cases) + 1) // 2)
+    return some_here(cases, third_of(len(cases)))
 
 
-def named_or_half(cases, wanted, products=(), number=0):
-    """Those of a script's cases whose names are wanted; where none is asked for, half of them as above, and `number` of the
-    products, which are too many for a half."""
+def named_or_third(cases, wanted, products=(), number=0):
+    """Those of a script's cases whose names are wanted; where none is asked for, a third of them as above, and `number` of the
+    products, which are too many for a third."""
     if wanted:
         return [case for case in [*cases, *products] if case.__name__ in wanted]
-    return [*half_here(cases), *(some_here(products, number) if products else [])]
+    return [*third_here(cases), *(some_here(products, number) if products else [])]
