@@ -19,6 +19,7 @@ using engine::LlmCut;
 using engine::PhaseWork;
 
 constexpr std::size_t kNodes = 4, kSamples = 32;
+constexpr double kPatienceMs = 30'000;
 
 /// Replicas of the encoder, then those of the llm; one of each on every node.
 ParallelPlan nodes() {
@@ -57,7 +58,8 @@ double least_rows(const PhaseWork& work, std::span<const std::size_t> wanted, do
   }
   for (auto& load : loads)
     program.add_row(std::move(load), Program::Sense::at_most, end * (1 + engine::kSumRounding));
-  const auto solved = balancer::solve_program(program, {});
+  // A second, which is usual here, ends before on a busy machine, with a weaker bound.
+  const auto solved = balancer::solve_program(program, {.time_ms = kPatienceMs});
   if (!solved.ok()) throw std::runtime_error(to_string(solved.error()));
   return solved.value().bound;
 }
