@@ -1,8 +1,10 @@
 #include "scheduler/layout/auto_layout.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -103,7 +105,15 @@ class Searches {
         [&](double worth) {
           return replica_candidates(request_, scorer_, sharing, kPerChoice, worth);
         },
-        to_the_end);
+        to_the_end, best_ms());
+  }
+
+  /// Of what was found until now.
+  double best_ms() const {
+    double best = std::numeric_limits<double>::infinity();
+    for (const LayoutSearch* search : {&one_, &apart_, &colocated_})
+      if (search->found()) best = std::min(best, search->best_ms());
+    return best;
   }
 
   /// Either all that were found are judged, or none: figures of one origin are compared.

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +17,8 @@ namespace {
 constexpr std::size_t kRefined = 3;       ///< Candidates whose cuts are moved.
 constexpr double kCutsExhaustive = 400;   ///< Ways to cut a pipeline that are all tried.
 constexpr double kWorthSimulating = 1.5;  ///< Times the least estimate.
+constexpr double kFarOff = 1.05;          ///< Times an estimate: what comes near it takes less.
+constexpr int kKindsBeyond = 4;           ///< That are simulated beyond the budget.
 
 double fullest(const PredictedStep& step) {
   return step.peak_memory_bytes.empty()
@@ -57,7 +61,7 @@ double ways(const LayoutCandidate& candidate) {
 
 }  // namespace
 
-Status LayoutSearch::run(const MakeCandidates& make, bool to_the_end) {
+Status LayoutSearch::run(const MakeCandidates& make, bool to_the_end, double known_ms) {
   for (const double worth : {kWorthSimulating, std::numeric_limits<double>::infinity()}) {
     auto candidates = make(worth);
     if (!candidates.ok()) {
@@ -65,20 +69,38 @@ Status LayoutSearch::run(const MakeCandidates& make, bool to_the_end) {
       why_ = std::move(candidates).error();
       return Done{};
     }
-    if (auto done = look_at(std::move(candidates).value()); !done.ok()) return done;
+    if (auto done = look_at(std::move(candidates).value(), known_ms); !done.ok()) return done;
     if (found() || !to_the_end) break;
   }
   return Done{};
 }
 
-/// May be called again, with more candidates: nothing is remembered but what was simulated.
-Status LayoutSearch::look_at(std::vector<LayoutCandidate> candidates) {
+/// May be called again, with more candidates: nothing is remembered but what was simulated. Where
+/// one simulated step takes all of the budget, estimates alone would have the choice, and theirs
+/// may not fit, or take twice as long as they say.
+Status LayoutSearch::look_at(std::vector<LayoutCandidate> candidates, double known_ms) {
   actions_ = 0;
   scored_.clear();
   refined_.clear();
-  for (auto& candidate : candidates)
-    if (scored_.empty() || may_simulate(candidate, 0.5))
-      if (auto done = simulate(std::move(candidate)); !done.ok()) return done;
+  std::set<LayoutKind> kinds;     // Of those that were simulated.
+  std::optional<double> best_ms;  // Of those that fit.
+  int beyond = 0;
+  const auto promises_less = [&](const LayoutCandidate& candidate) {
+    return !best_ms || kFarOff * candidate.estimate_ms < std::min(*best_ms, known_ms);
+  };
+  for (auto& candidate : candidates) {
+    const bool is_within = scored_.empty() || may_simulate(candidate, 0.5);
+    if (!is_within &&
+        (beyond == kKindsBeyond || !promises_less(candidate) || kinds.contains(kind_of(candidate))))
+      continue;
+    if (!is_within) ++beyond;
+    kinds.insert(kind_of(candidate));
+    const double actions = actions_;
+    if (auto done = simulate(std::move(candidate)); !done.ok()) return done;
+    if (!is_within) actions_ = actions;  // What is left is for cuts.
+    const double step_ms = scored_.back().step.step_ms;
+    if (scored_.back().fits) best_ms = std::min(step_ms, best_ms.value_or(step_ms));
+  }
   sort();
   for (std::size_t i = 0; i < std::min(kRefined, scored_.size()); ++i)
     if (auto done = refine(scored_[i]); !done.ok()) return done;

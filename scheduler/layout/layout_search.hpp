@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "scheduler/layout/auto_layout.hpp"
@@ -28,11 +29,15 @@ class LayoutSearch {
   LayoutSearch(const AutoLayoutRequest& request, LayoutScorer& scorer, double actions_max)
       : request_(request), scorer_(scorer), actions_max_(actions_max) {}
 
-  /// Simulates candidates and moves the cuts of the best; what looks hopeless only where nothing
-  /// else fits, and not at all without `to_the_end`. Where no candidate can be made, nothing is
+  /// Simulates candidates, in order, and moves the cuts of the best; what looks hopeless only where
+  /// nothing else fits, and not at all without `to_the_end`. Half of `actions_max` is for the
+  /// former. The first of all is simulated in any case, and the first of other kinds (numbers of
+  /// copies, form, degrees), four at most, as long as none fits, or estimates promise less than
+  /// what was found, here or elsewhere (`known_ms`). Where no candidate can be made, nothing is
   /// found, and `why` says so. Errors: as the candidates', other than infeasible; as
   /// `LayoutScorer::score`.
-  Status run(const MakeCandidates& make, bool to_the_end = true);
+  Status run(const MakeCandidates& make, bool to_the_end = true,
+             double known_ms = std::numeric_limits<double>::infinity());
 
   /// True if the best layout fits.
   bool found() const { return !scored_.empty() && scored_.front().fits; }
@@ -61,7 +66,7 @@ class LayoutSearch {
   std::int64_t judged() const { return judged_; }
 
  private:
-  Status look_at(std::vector<LayoutCandidate> candidates);
+  Status look_at(std::vector<LayoutCandidate> candidates, double known_ms);
   double cost(const LayoutCandidate& candidate) const;
   bool may_simulate(const LayoutCandidate& candidate, double share) const;
   bool fits(const PredictedStep& step) const;

@@ -1,6 +1,8 @@
 // Table A5 of Heterogeneous Parallelism by `auto_layout`, row by row at its own numbers of GPUs:
 // one grid for encoder and LLM (H), layouts of their own on the same devices (C), devices of their
-// own (NC). Rows beyond the table are extrapolated.
+// own (NC). Each is what the search likes best; beside H and NC stand H1, whose encoder is whole on
+// the first stage of its grid, and NC8, whose encoder has eight devices and is no pipeline: what
+// these are in print. Rows beyond the table are extrapolated.
 //
 // State is whole on every replica, as Troupe keeps it; the paper shards its optimizer's.
 
@@ -119,6 +121,65 @@ Step homogeneous(AutoLayoutRequest request, const Json& degrees) {
   return least;
 }
 
+constexpr std::int32_t kIsland = 8;       ///< Devices of an encoder of its own, in print.
+constexpr std::int32_t kStagesMax = 16;   ///< Of a grid: four times what any row has in print.
+constexpr std::int32_t kLayersLess = 12;  ///< Of the LLM on the first stage, at most.
+
+/// Pipelines of a grid of `stages` stages of `tp` devices each, the encoder on the first one beside
+/// `first` layers of the LLM, whose others are cut evenly.
+HandLayout on_first_stage(const AutoLayoutRequest& request, std::int32_t tp, std::int32_t stages,
+                          std::int32_t first) {
+  const ModelGraph& model = request.model->graph();
+  const auto layers = static_cast<std::int32_t>(model.at(model.llm()).layers.size());
+  const std::int32_t per_node = request.cluster.devices_per_node;
+  HandLayout layout;
+  std::int32_t device = 0;
+  for (std::int32_t p = 0; p < request.cluster.devices() / (tp * stages); ++p) {
+    auto& pipeline = layout.pipelines.emplace_back();
+    std::int32_t begin = 0;
+    for (std::int32_t s = 0; s < stages; ++s, device += tp) {
+      const std::int32_t end = s == 0 ? first : begin + (layers - begin) / (stages - s);
+      HandStage& stage = pipeline.emplace_back();
+      stage.node = device / per_node;
+      for (std::int32_t rank = 0; rank < tp; ++rank)
+        stage.devices.push_back(device % per_node + rank);
+      stage.tp = tp;
+      if (s == 0) stage.runs.push_back({"vision", std::nullopt});
+      stage.runs.push_back({"llm", LayerRange{begin, end}});
+      begin = end;
+    }
+  }
+  return layout;
+}
+
+/// One grid for both as print has it: the encoder is no pipeline, and the LLM's first stage may
+/// have fewer layers for it.
+Step encoder_first(const AutoLayoutRequest& request, const Json& degrees) {
+  const ModelGraph& model = request.model->graph();
+  const auto layers = static_cast<std::int32_t>(model.at(model.llm()).layers.size());
+  const auto memory = static_cast<double>(request.device_memory.count());
+  Step least;
+  for (const Json& degree : degrees)
+    for (std::int32_t stages = 1; stages <= kStagesMax; ++stages) {
+      const auto tp = degree.get<std::int32_t>();
+      const std::int32_t devices = request.cluster.devices();
+      if (devices % (tp * stages) != 0 || request.global_batch % (devices / (tp * stages)) != 0)
+        continue;
+      const std::int32_t even = layers / stages;
+      for (std::int32_t first = even; first > std::max(0, even - kLayersLess); --first) {
+        if (stages == 1 && first < layers) break;
+        const auto plan = needed(
+            place_by_hand(model, on_first_stage(request, tp, stages, first), request.cluster));
+        const auto step = predict_step(plan, request);
+        if (!step.ok()) continue;
+        const auto& peaks = step.value().peak_memory_bytes;
+        if (*std::ranges::max_element(peaks) <= memory)
+          least = std::min(step.value().step_ms, least.value_or(HUGE_VAL));
+      }
+    }
+  return least;
+}
+
 /// The best layout whose encoders stand so beside the llm.
 Step placed(const AutoLayoutRequest& request, EncoderPlacement placement) {
   const auto made = chosen(request);
@@ -129,8 +190,20 @@ Step placed(const AutoLayoutRequest& request, EncoderPlacement placement) {
   return other->step_ms;
 }
 
+/// Eight devices of their own, one node, for encoders of a stage each.
+Step on_an_island(AutoLayoutRequest request, const Json& degrees) {
+  Step least;
+  for (const Json& degree : degrees) {
+    const auto tp = degree.get<std::int32_t>();
+    request.pins["vision"] = {.tp = tp, .cp = {}, .pp = 1, .dp = kIsland / tp};
+    const Step step = placed(request, EncoderPlacement::apart);
+    if (step) least = std::min(*step, least.value_or(HUGE_VAL));
+  }
+  return least;
+}
+
 struct Steps {
-  Step h, c, nc;
+  Step h, h1, c, nc, nc8;
 };
 
 Steps steps_of(const Json& table, const Row& row) {
@@ -152,20 +225,22 @@ Steps steps_of(const Json& table, const Row& row) {
   request.samples = {sample_of(table, row, setup.model.find("vision"))};
   Steps steps;
   steps.h = homogeneous(request, table.at("tensor_degrees"));
+  steps.h1 = encoder_first(request, table.at("tensor_degrees"));
   request.schedule = "three-phase";
   steps.c = placed(request, EncoderPlacement::shared);
   request.schedule = Schedule();
   request.cluster.nodes = row.apart / per_node;
   steps.nc = placed(request, EncoderPlacement::apart);
+  steps.nc8 = on_an_island(request, table.at("tensor_degrees"));
   return steps;
 }
 
 /// By time per step and GPU. H and C on par are named both, as in print.
-std::string best_of(const Row& row, const Steps& steps) {
+std::string best_of(const Row& row, Step of_h, Step of_c, Step of_nc) {
   const double none = HUGE_VAL;
-  const double h = row.colocated * steps.h.value_or(none);
-  const double c = row.colocated * steps.c.value_or(none);
-  const double nc = row.apart * steps.nc.value_or(none);
+  const double h = row.colocated * of_h.value_or(none);
+  const double c = row.colocated * of_c.value_or(none);
+  const double nc = row.apart * of_nc.value_or(none);
   if (nc < none && nc < std::min(h, c)) return "NC";
   if (std::min(h, c) == none) return "nothing fits";
   if (std::max(h, c) < none && std::abs(h - c) <= kOnPar * c) return "H/C";
@@ -180,16 +255,22 @@ void print(const Row& row, const Steps& steps) {
                     {{"size", std::to_string(gpus) + " GPUs"}, {"better", "lower"}});
   };
   print_step("H", steps.h, row.colocated);
+  print_step("H1", steps.h1, row.colocated);
   print_step("C", steps.c, row.colocated);
   print_step("NC", steps.nc, row.apart);
-  const bool both = steps.c && steps.nc;
-  const double over = both ? *steps.nc * row.apart / (*steps.c * row.colocated) - 1 : 0;
-  bench::report(
-      name + ": best is " + best_of(row, steps) +
-          (row.best.empty() ? " (extrapolated)" : " (in print " + row.best + ")") +
-          (both ? "; C over NC per GPU" : "; C or NC does not fit or was not found"),
-      100 * over, "%",
-      {{"size", std::to_string(row.colocated) + ", " + std::to_string(row.apart) + " GPUs"}});
+  print_step("NC8", steps.nc8, row.apart);
+  const auto print_best = [&](const char* of, const Step& h, const Step& nc) {
+    const bool both = steps.c && nc;
+    const double over = both ? *nc * row.apart / (*steps.c * row.colocated) - 1 : 0;
+    bench::report(
+        name + ": best of " + of + " is " + best_of(row, h, steps.c, nc) +
+            (row.best.empty() ? " (extrapolated)" : " (in print " + row.best + ")") +
+            (both ? "; C over the last per GPU" : "; C or the last does not fit or was not found"),
+        100 * over, "%",
+        {{"size", std::to_string(row.colocated) + ", " + std::to_string(row.apart) + " GPUs"}});
+  };
+  print_best("H, C and NC", steps.h, steps.nc);
+  print_best("H1, C and NC8", steps.h1, steps.nc8);
 }
 
 }  // namespace
