@@ -20,10 +20,10 @@ five minutes. Where ../shared/data is not, samples are what `troupe data make` m
   the events, who joined takes part. Nobody is lost whom nothing was done to. The eight never go back to a checkpoint; the
   six may where a whole host is cut off, with the time that starting again takes.
 - Whoever is out of the job ends, all end when it stops, and neither processes nor shared memory are left behind.
-- Two nodes that nothing is ever done to hold as much memory, as many descriptors and threads in the last quarter as in the second one;
-  of few events a quarter is short, and what moving state takes for the first time, the transport keeps: the bound is wide there.
-  Descriptors may be more by what all other nodes take, which may have been few before; behind which event they grew, and of which
-  kinds they are, is told.
+- Two nodes that nothing is ever done to hold as much memory, as many descriptors and threads in the last quarter as in the second
+  one, but for what came when fewer nodes than ever had all the work. Of few events a quarter is short, and what moving state takes
+  for the first time, the transport keeps: the bound is wide there. Descriptors may be more by what all other nodes take, which may
+  have been few before; behind which event they grew, and of which kinds they are, is told.
 - Each sample was trained once, each step is told once.
 - Windows of 20 steps around events equal the reference, a few of them as far as rounding goes (chaos_oracle.py). An event has one of its own
   where that of the events before it is over: each comes within some.

@@ -178,8 +178,9 @@ class Windows(unittest.TestCase):
 class Memory(unittest.TestCase):
     """Script.check_memory, of a node that was looked at behind each of 160 events."""
 
-    def check(self, looks):
+    def check(self, looks, nodes=lambda i: 8):
         script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
+        script.fewest = [min(nodes(i) for i in range(look + 1)) for look in range(len(looks))]
         text = io.StringIO()
         with contextlib.redirect_stdout(text):
             for mib, descriptors, threads in looks:
@@ -196,6 +197,22 @@ class Memory(unittest.TestCase):
                            ("threads", lambda i: (300, 60, 12 + i // 6))):
             with self.assertRaisesRegex(Failure, f"process 4711 holds .* {what}"):
                 self.check([look(i) for i in range(160)])
+
+    def test_fewer_nodes_than_ever_hold_more_each(self):
+        def looks(more):
+            return [(300 + 100 * (i > 100) + more(i), 60, 12) for i in range(160)]
+
+        def nodes(i):
+            return 2 if i in (100, 101) else 8  # And more again behind it: what they took is kept.
+
+        self.check(looks(lambda i: 0), nodes)
+        for more, how_many in ((lambda i: 0, lambda i: 8), (lambda i: 0, lambda i: 2), (lambda i: 0, lambda i: 2 if i == 130 else 8),
+                               (lambda i: 1.5 * i, nodes), (lambda i: 3 * max(0, i - 100), nodes)):
+            with self.assertRaisesRegex(Failure, "process 4711 holds"):
+                self.check(looks(more), how_many)
+
+    def test_few_looks_say_what_they_can(self):
+        self.check([(300, 60, 12)] * 5, lambda i: 8 - i)
 
     def test_more_descriptors_than_all_peers_take_are_kept_of_lost_ones(self):
         for more, is_fine in ((7 * 9, True), (7 * 9 + 1, False)):

@@ -41,6 +41,7 @@ class Script:
     def __init__(self, bench, job, count, address, link=None):
         self.bench, self.job, self.draw, self.count, self.address, self.link = bench, job, bench.draw, count, address, link
         self.touched, self.told, self.took, self.memory = set(), 0, {}, []
+        self.fewest = []  # Nodes in the job, at least, until each look at memory.
         self.spared, self.most, self.cut_counts_until = [], {}, 0
         # Of few events each kind comes once, before more are drawn.
         self.first = ["slow", "cut"] if link else ["kill", "join", "stop", "drain", "head", "head_stop"] if bench.is_few else []
@@ -245,6 +246,7 @@ class Script:
                 node.ends_by = time.monotonic() + self._limit()
         self.job.expect_ended()
         self.memory.append({node.pid: held_by(node.pid) for node in self.spared if node.runs()})
+        self.fewest.append(min([len(self.members), *self.fewest[-1:]]))
         self.tell_growth()
 
     def tell_growth(self):
@@ -259,16 +261,28 @@ class Script:
         """Of each kind of event how long the slowest one took, and how many there were."""
         return {kind: {"s": round(max(took), 1), "of": len(took)} for kind, took in sorted(self.took.items())}
 
+    def more_of_work(self, held, begin):
+        """MiB more, from look `begin` on, behind each at which there were fewer nodes than ever: who is left does all the work, and the
+        allocator keeps what that took. `held`: numbers of looks, and MiB."""
+        more = 0
+        for place in range(begin + 1, len(held) - 1):
+            if self.fewest[held[place][0]] < self.fewest[held[place - 1][0]]:
+                before, after = (statistics.median(mib for _, mib in looks) for looks in (held[max(0, place - 4):place], held[place + 1:place + 5]))
+                more += max(0, after - before)
+        return more
+
     def check_memory(self):
-        """Of nodes that were there all the time: the middle of the last quarter is hardly more than that of the second one. Of
-        descriptors there may be more by those of all peers, where few were there before. Returns how many MiB each had then and at the end."""
+        """Of nodes that were there all the time: the middle of the last quarter is hardly more than that of the second one, but for
+        what came when fewer nodes than ever had all the work. Of descriptors there may be more by those of all peers, where few were
+        there before. Returns how many MiB each had then and at the end."""
         told = []
         for pid in self.memory[-1]:
             held = [look[pid] for look in self.memory if pid in look]
             quarter = len(held) // 4
             if quarter == 0:
                 continue
-            slacks = (48, PEER_DESCRIPTORS * (self.count - 1), 8) if quarter > 8 else (240, 128, 8)
+            work = self.more_of_work([(at, look[pid][0]) for at, look in enumerate(self.memory) if pid in look], 2 * quarter)
+            slacks = (48 + work, PEER_DESCRIPTORS * (self.count - 1), 8) if quarter > 8 else (240, 128, 8)
             for which, (what, slack) in enumerate(zip(("MiB", "descriptors", "threads"), slacks)):
                 before, after = (statistics.median(look[which] for look in looks) for looks in (held[quarter:2 * quarter + 1], held[-quarter:]))
                 expect(after <= 1.1 * before + slack,
