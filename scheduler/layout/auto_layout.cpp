@@ -109,9 +109,9 @@ class Searches {
   }
 
   /// Of what was found until now.
-  double best_ms() const {
+  double best_ms() {
     double best = std::numeric_limits<double>::infinity();
-    for (const LayoutSearch* search : {&one_, &apart_, &colocated_})
+    for (const LayoutSearch* search : all())
       if (search->found()) best = std::min(best, search->best_ms());
     return best;
   }

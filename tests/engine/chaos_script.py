@@ -267,7 +267,7 @@ class Script:
         more = 0
         for place in range(begin + 1, len(held) - 1):
             if self.fewest[held[place][0]] < self.fewest[held[place - 1][0]]:
-                before, after = (statistics.median(mib for _, mib in looks) for looks in (held[max(0, place - 4):place], held[place + 1:place + 5]))
+                before, after = (statistics.median(mib for _, mib in looks) for looks in (held[place - 4:place], held[place + 1:place + 5]))
                 more += max(0, after - before)
         return more
 
@@ -281,8 +281,10 @@ class Script:
             quarter = len(held) // 4
             if quarter == 0:
                 continue
-            work = self.more_of_work([(at, look[pid][0]) for at, look in enumerate(self.memory) if pid in look], 2 * quarter)
-            slacks = (48 + work, PEER_DESCRIPTORS * (self.count - 1), 8) if quarter > 8 else (240, 128, 8)
+            slacks = (240, 128, 8)
+            if quarter > 8:
+                work = self.more_of_work([(at, look[pid][0]) for at, look in enumerate(self.memory) if pid in look], 2 * quarter)
+                slacks = (48 + work, PEER_DESCRIPTORS * (self.count - 1), 8)
             for which, (what, slack) in enumerate(zip(("MiB", "descriptors", "threads"), slacks)):
                 before, after = (statistics.median(look[which] for look in looks) for looks in (held[quarter:2 * quarter + 1], held[-quarter:]))
                 expect(after <= 1.1 * before + slack,

@@ -177,7 +177,6 @@ class Scripts(unittest.TestCase):
         script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
         kinds = collections.Counter(socket=60)
         script.memory = [{1: (300 + look, 60, 12, kinds), 2: (280.4, 60, 12, kinds)} for look in range(8)]
-        script.fewest = [8] * 8
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(script.check_memory(), [[302, 307], [280, 280]])
 
