@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "app/data_commands.hpp"
 #include "app/run_argument.hpp"
@@ -177,12 +178,16 @@ int audit_data(const AuditOptions& options) {
   if (options.json) {
     const nlohmann::ordered_json json{{"trained_twice", audit.trained_twice},
                                       {"never", audit.never},
+                                      {"missing_steps", audit.missing_steps},
                                       {"steps", trained.size()},
                                       {"generations", generations.size()}};
     std::cout << json.dump(2) << "\n";
   } else {
     print("samples were trained more often than their epochs allow", audit.trained_twice);
     print("samples of finished steps were neither trained nor bad", audit.never);
+    std::vector<std::string> missing;
+    for (const std::int64_t step : audit.missing_steps) missing.push_back(std::to_string(step));
+    print("steps have no line in samples.jsonl, and what they trained is not known", missing);
     const auto count = [](const auto& set) { return static_cast<std::int64_t>(set.size()); };
     std::cout << counted(count(trained), "step") + " in " +
                      counted(count(generations), "generation") + ": "

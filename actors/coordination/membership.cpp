@@ -106,6 +106,14 @@ bool Membership::told_to_end(NodeId node, std::string why) {
   return told_to_end_.size() == 1;
 }
 
+std::map<NodeId, Leaving> Membership::keep_asked() {
+  std::map<NodeId, Leaving> told, asked;
+  for (auto& [node, leave] : leaving_)
+    (leave.by_signal ? told : asked).emplace(node, std::move(leave));
+  leaving_ = std::move(told);
+  return asked;
+}
+
 ToldToEnd Membership::settle_told() {
   ToldToEnd told;
   told.nodes = std::exchange(told_to_end_, {});

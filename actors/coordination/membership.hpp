@@ -139,6 +139,8 @@ class Membership {
   void leave(NodeId node, Leaving leaving) { leaving_.emplace(node, std::move(leaving)); }
   /// They stay after all. Returns who.
   std::map<NodeId, Leaving> keep_leaving() { return std::exchange(leaving_, {}); }
+  /// The same of those whose processes no signal asked to end.
+  std::map<NodeId, Leaving> keep_asked();
   /// Whether somebody waits for another layout, to come or to go.
   bool wants_change() const { return !newcomers_.empty() || !leaving_.empty(); }
 

@@ -133,7 +133,7 @@ using SupervisorActor = caf::typed_actor<
     // The keeper has completed a checkpoint, or could not (head only).
     caf::reacts_to<KeptCheckpointPtr>,
     // A node's connection was lost a moment ago (from itself).
-    caf::reacts_to<lost_atom, NodeId>,
+    caf::reacts_to<lost_atom, NodeId, std::int32_t>,
     // A node has lost its connection to another one; how, in its transport's words.
     caf::reacts_to<lost_atom, NodeId, NodeId, EpochNumber, std::string>,
     // A node lives; every `cluster.heartbeat_interval_s`.

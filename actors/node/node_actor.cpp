@@ -131,11 +131,11 @@ void opened(Self self, const NodeReady& ready) {
 /// Asks the supervisor to end the job; its answer ends this node.
 void stop(Self self, std::int32_t signal) {
   auto& state = self->state;
-  if (!state.welcome || state.lost_head) return end_node(self, {128 + signal, ""});
   const std::string why = "stopped by " + signal_name(signal);
+  if (state.lost_head && stays_to_save(self, signal, why)) return;
+  if (!state.welcome || state.lost_head) return end_node(self, {128 + signal, ""});
   state.leaves = {{why, true}};
-  self->send(state.supervisor, failed_atom::value, state.welcome->node,
-             Error{Errc::cancelled, why, {}, "start the job again; it needs every node"});
+  ask_to_leave(self);
 }
 
 // ---- work

@@ -58,6 +58,7 @@ struct LostHead {
   caf::strong_actor_ptr found;  ///< To be asked as soon as no decided step is under way.
   bool saves = false;           ///< Its time is over: a head that only saves is started.
   caf::strong_actor_ptr asked;  ///< It was found, and has not answered yet.
+  bool is_untold = false;       ///< A signal came of which no head has heard.
 };
 
 struct NodeState {

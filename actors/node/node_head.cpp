@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <map>
 #include <thread>
 #include <utility>
@@ -23,6 +24,10 @@ constexpr double kAsleep = 20;
 constexpr std::chrono::milliseconds kSearchInterval{300};
 
 constexpr std::chrono::seconds kTurn{6};
+
+/// A node that is told to end gives another head this long: machines that are taken away stay for
+/// 30 s and more.
+constexpr std::chrono::seconds kLastChance{5};
 
 /// For a head that only saves: to start, to gather the nodes, and to find that another has begun.
 constexpr std::chrono::seconds kSaveTime{30};
@@ -72,6 +77,23 @@ Duration turn_of(const NodeState& state) {
   return std::min<Duration>(before * kTurn, kSaveTime);
 }
 
+/// Whether a head that only saves can be started here.
+bool may_save(const NodeState& state) { return state.start.save_as_head && has_state(state); }
+
+/// Whether a signal asked the process to end.
+bool is_told(const NodeState& state) {
+  return !state.leaves.empty() && state.leaves.front().by_signal;
+}
+
+/// Its process is to end: it has the time that one has to leave, and saves before that.
+void wait_less(Self self) {
+  auto& state = self->state;
+  if (state.start.on_drain) state.start.on_drain();
+  if (state.lost_head->saves) return;
+  Time& until = state.lost_head->until;
+  until = std::min(until, self->clock().now() + kLastChance + turn_of(state) / 2);
+}
+
 /// Looks for a head on a thread of its own, until one is found or the search is called off. After a
 /// pause: the one that was found just now may be of no use.
 void search(Self self) {
@@ -111,6 +133,7 @@ NodeHolding holding_of(const NodeState& state) {
 
 void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome& welcome) {
   auto& state = self->state;
+  const bool is_untold = state.lost_head && state.lost_head->is_untold;
   if (state.lost_head && welcome.incarnation < state.welcome->incarnation) {
     state.lost_head->asked = nullptr;  // One that was replaced, and wakes: it orders nothing here.
     return search(self);
@@ -124,6 +147,7 @@ void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome
   state.welcome->stall_timeout_s = welcome.stall_timeout_s;
   state.silence = {};
   if (state.start.on_head) state.start.on_head(state.supervisor, state.welcome->node);
+  if (is_untold) ask_to_leave(self);
 }
 
 /// A head that has gone on without this node lets it join anew, and one that refuses with what is
@@ -153,6 +177,7 @@ void ask(Self self) {
   NodeHello hello = state.start.hello;
   hello.wanted_node = state.welcome->node.value;
   hello.holding = {holding_of(state)};
+  state.lost_head->is_untold = false;
   hello.run_id = state.welcome->run_id;
   hello.incarnation = state.welcome->incarnation;
   self->request(caf::actor_cast<SupervisorActor>(found), kAnswerTimeout, join_atom::value,
@@ -162,6 +187,15 @@ void ask(Self self) {
 }
 
 }  // namespace
+
+void ask_to_leave(Self self) {
+  const auto& state = self->state;
+  self->send(state.supervisor, failed_atom::value, state.welcome->node,
+             Error{Errc::cancelled,
+                   state.leaves.front().why,
+                   {},
+                   "start the job again; it needs every node"});
+}
 
 void note_verdict(NodeState& state, const engine::StepVerdict& verdict) {
   if (!state.verdicts.empty() && state.verdicts.back().note.step >= verdict.note.step) return;
@@ -173,7 +207,7 @@ void note_verdict(NodeState& state, const engine::StepVerdict& verdict) {
 
 void note_leave(NodeState& state, const std::string& why) {
   // A signal ends this process whatever the head makes of it.
-  if (!state.leaves.empty() && state.leaves.front().by_signal) {
+  if (is_told(state)) {
     if (!why.empty() && state.start.on_drain) state.start.on_drain();
     return;
   }
@@ -237,6 +271,7 @@ void head_lost(Self self, const std::string& why, bool is_gone) {
   state.lost_head->until = self->clock().now() + seconds(timeout_s) + turn_of(state);
   state.lost_head->why = why;
   state.lost_head->is_gone = is_gone;
+  if (is_told(state) && may_save(state)) wait_less(self);
   const std::string what =
       has_state(state) ? "its nodes keep the state of step " + std::to_string(state.progress.step) +
                              " for " + seconds_text(timeout_s) + ": troupe train --resume " +
@@ -250,7 +285,10 @@ void head_lost(Self self, const std::string& why, bool is_gone) {
 
 void head_is_back(Self self) {
   auto& state = self->state;
-  if (state.lost_head && !state.lost_head->asked) call_off(state);
+  if (!state.lost_head || state.lost_head->asked) return;
+  const bool is_untold = state.lost_head->is_untold;
+  call_off(state);
+  if (is_untold) ask_to_leave(self);
 }
 
 void head_found(Self self, const caf::strong_actor_ptr& found) {
@@ -264,6 +302,21 @@ void head_found(Self self, const caf::strong_actor_ptr& found) {
   ask(self);
 }
 
+bool stays_to_save(Self self, std::int32_t signal, const std::string& why) {
+  auto& state = self->state;
+  LostHead& lost = *state.lost_head;
+  if (signal != SIGTERM || lost.is_asleep || !may_save(state) || is_told(state)) return false;
+  state.leaves = {{why, true}};
+  lost.is_untold = true;
+  wait_less(self);
+  if (state.start.tell_of_loss && !lost.saves)
+    state.start.tell_of_loss(why + "; unless another head comes within " +
+                                 seconds_text(kLastChance.count()) +
+                                 ", all that nodes hold is saved",
+                             is_first(state));
+  return true;
+}
+
 void watch_for_head(Self self) {
   auto& state = self->state;
   if (!state.lost_head || self->clock().now() <= state.lost_head->until) return;
@@ -272,7 +325,7 @@ void watch_for_head(Self self) {
   if (state.lost_head->is_asleep)
     return end_node(self, {1, text + ", and it did not go on within " +
                                   seconds_text(kAsleep * state.welcome->heartbeat_timeout_s)});
-  if (!state.lost_head->saves && state.start.save_as_head && has_state(state)) {
+  if (!state.lost_head->saves && may_save(state)) {
     state.lost_head->saves = true;
     state.lost_head->until += kSaveTime;
     state.start.save_as_head();

@@ -40,6 +40,14 @@ void head_is_back(NodeSelf self);
 /// Somebody listens where the job's head should be.
 void head_found(NodeSelf self, const caf::strong_actor_ptr& found);
 
+/// Asks the head to let this node leave, whose process a signal asked to end.
+void ask_to_leave(NodeSelf self);
+
+/// A signal asks the process to end while no head is there that would let it leave. Returns whether
+/// it stays for now: another head that comes within seconds lets it leave, else all that nodes hold
+/// is saved. It does not where nothing can be saved, for SIGINT (somebody sits there), or twice.
+bool stays_to_save(NodeSelf self, std::int32_t signal, const std::string& why);
+
 /// Ends the node once no head came in time.
 void watch_for_head(NodeSelf self);
 

@@ -10,6 +10,7 @@
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_memory.hpp"
+#include "actors/supervisor/supervisor_processes.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
@@ -107,7 +108,9 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       },
       [self](const TemplateSetPtr& templates) { take_templates(self, templates); },
       [self](const KeptCheckpointPtr& kept) { checkpoint_kept(self, *kept); },
-      [self](lost_atom, NodeId id) { node_lost(self, id); },
+      [self](lost_atom, NodeId id, std::int32_t pid) {  // Another one may have its place by now.
+        if (self->state.job.members[id].pid == pid) node_lost(self, id);
+      },
       [self](alive_atom, NodeId id) {
         if (has_place(self, id)) self->state.links[id.index()].silence.heard(now(self));
       },

@@ -257,30 +257,6 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   state.lost_while_collected[id] = error;
 }
 
-void process_exited(Self self, std::int32_t pid, const std::string& how, std::int32_t signal) {
-  auto& state = self->state;
-  for (std::size_t i = 0; i < state.job.members.size(); ++i) {
-    const NodeId id{i};
-    const Member& node = state.job.members[id];
-    if (node.pid != pid) continue;
-    if (node.phase == NodePhase::gone) {  // The job goes on, or ends, without it.
-      if (node.how_ended.empty() && state.job.phase() != Phase::ending)
-        state.resources->logger.info(describe(state.job.members, id) + " " + how);
-      state.job.members.ended(id, how);
-      if (const auto again = state.failures.explain(id, how, signal)) save_and_fail(self, *again);
-      return;
-    }
-    state.job.members.ended(id, how);
-    return node_lost(self, id,
-                     is_own_doing(signal) ? FailureKind::crashed : FailureKind::unexplained);
-  }
-  const std::string what =
-      "a local node process (pid " + std::to_string(pid) + ") " + how + " before it joined";
-  if (state.job.phase() == Phase::joining)
-    return fail(self, {Errc::internal, what, {}, "its own message stands above"});
-  give_up_own_places(state, what);
-}
-
 void expect_reason(Self self, const Error& error) {
   self->delayed_send(self, 2 * kReasonTimeout, failed_atom::value,
                      self->state.job.members.generation(), error);
@@ -386,7 +362,7 @@ void connection_lost(Self self, const caf::actor_addr& source) {
     if (state.job.members.takes_part(id) && !is_collected(state) &&
         recover(self, id, loss_text(state.job.members, id)).ok())
       return;
-    self->delayed_send(self, kReasonTimeout, lost_atom::value, id);
+    self->delayed_send(self, kReasonTimeout, lost_atom::value, id, state.job.members[id].pid);
     return;
   }
 }

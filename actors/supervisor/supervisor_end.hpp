@@ -57,11 +57,6 @@ void head_failed(SupervisorSelf self, const Error& error);
 /// a decided step is finished without a lost node, or while the job waits for nodes, costs nobody.
 void work_failed(SupervisorSelf self, NodeId id, const engine::FailedWork& failed);
 
-/// A local process ended. What it says about the reason is better than a lost connection.
-/// `signal`: that ended it; 0: none.
-void process_exited(SupervisorSelf self, std::int32_t pid, const std::string& how,
-                    std::int32_t signal);
-
 /// An actor of a node is gone: it is lost. Where the job cannot go on without it, a better reason
 /// may come first.
 void connection_lost(SupervisorSelf self, const caf::actor_addr& source);

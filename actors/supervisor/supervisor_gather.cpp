@@ -86,7 +86,16 @@ void give_word(Self self, const Gathered& gathered) {
 /// What the head before did not come to write of finished steps.
 void write_missed_steps(Self self, const Gathered& gathered) {
   auto& state = self->state;
-  for (StepRecord& record : missed_steps(gathered, state.resources->resume.recorded_step))
+  const std::int64_t recorded = state.resources->resume.recorded_step;
+  auto records = missed_steps(gathered, recorded);
+  const std::int64_t next =
+      records.empty() ? gathered.progress.step + 1 : records.front().metrics.step;
+  if (recorded + 1 < next)
+    state.resources->logger.warning(
+        "nobody knows any more what steps " + std::to_string(recorded + 1) + " to " +
+        std::to_string(next - 1) + " trained: the head before had not written it, and nodes keep " +
+        std::to_string(kVerdictsKept) + " steps; metrics.jsonl and samples.jsonl lack their lines");
+  for (StepRecord& record : records)
     self->send(state.actors.recorder, std::make_shared<const StepRecord>(std::move(record)));
 }
 
@@ -359,6 +368,12 @@ void gathered_lost(Self self, NodeId node) {
 void gathered_failed(Self self, NodeId node, const Error& error) {
   // What peers of a step that nobody decides miss in each other means nothing.
   if (error.code == Errc::transport_failed) return;
+  auto& holdings = self->state.gathering->holdings;
+  const auto known = holdings.find(node);
+  if (error.code == Errc::cancelled && known != holdings.end()) {  // A signal: `let_leave`.
+    known->second.leaves = {{error.message, true}};
+    return;
+  }
   send_to_node(self, node, stop_atom::value, error.message, std::int32_t{1});
   if (self->state.job.members.is_there(node)) gathered_lost(self, node);
 }

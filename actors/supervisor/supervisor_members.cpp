@@ -15,6 +15,7 @@
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "actors/supervisor/supervisor_wait.hpp"
 #include "actors/supervisor/supervisor_warm_up.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "scheduler/layout/layout_request.hpp"
@@ -115,13 +116,12 @@ void give_up_change(Self self, const Error& error) {
     state.resources->logger.warning(who_text({newcomers.begin(), newcomers.end()}) +
                                     " joined and waits for work: " + error.message);
   state.job.members.place_newcomers();
-  for (const auto& [node, leave] : state.job.members.keep_leaving()) {
-    if (leave.by_signal)
-      return begin_stop(self, leave.why + " at " + describe(state.job.members, node), kTold);
-    state.resources->logger.warning("node " + std::to_string(node.value) +
-                                    " cannot leave: " + to_string(error));
-    send_to_node(self, node, leave_atom::value, std::string());
-  }
+  const auto leavers = state.job.members.keep_leaving();
+  const auto told = std::ranges::find_if(leavers, [](const auto& l) { return l.second.by_signal; });
+  if (told != leavers.end())
+    return begin_stop(self, told->second.why + " at " + describe(state.job.members, told->first),
+                      kTold);
+  keep_in_job(self, leavers, to_string(error));
 }
 
 }  // namespace

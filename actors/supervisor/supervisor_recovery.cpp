@@ -75,7 +75,8 @@ Status recover(Self self, NodeId lost, const std::string& what) {
       !state.job.members.leaving().empty()) {  // Who wanted to leave is needed now.
     decided = plan_regrouping(state, without(state.job.members.present(), lost), regrouping);
     if (decided.ok()) {
-      state.job.members.keep_leaving();
+      // Who was told to end by a signal leaves before the next step, or the job saves and stops.
+      keep_in_job(self, state.job.members.keep_asked(), "no layout works without it: " + what);
       regrouping.drained.clear();
     }
   }

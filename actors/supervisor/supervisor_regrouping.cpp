@@ -317,6 +317,16 @@ void tell_of_change(Self self) {
     self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(std::move(event)));
 }
 
+void tell_of_losses(Self self) {
+  auto& state = self->state;
+  observe::RunEvent waited;
+  waited.detect_ms = state.regrouping.detect_ms;
+  waited.waited_ms = milliseconds_between(state.waiting->begun, now(self));
+  state.replay = events_of(state, waited);
+  for (auto& event : state.replay) event.tolerance_left = tolerance_of(state.job.members.placed());
+  tell_of_change(self);
+}
+
 namespace {
 
 /// How many more losses are borne, beside what is promised where that is more.

@@ -63,12 +63,6 @@ bool try_again(Self self) {
   return true;
 }
 
-/// Who wanted to leave stays: it is needed now.
-void keep_leavers(Self self) {
-  for (const auto& [node, leaving] : self->state.job.members.keep_leaving())
-    send_to_node(self, node, leave_atom::value, std::string());
-}
-
 /// From now on no layout works without others. REQUIRES: the job waits.
 void need_others(Self self, const std::string& what, const Error& why) {
   auto& state = self->state;
@@ -94,7 +88,7 @@ void end_chosen_wait(Self self, const std::string& why) {
     state.waiting->chosen.reset();
     state.waiting->until =
         now(self) + seconds(state.resources->setup.job.recovery.wait_for_nodes_s);
-    keep_leavers(self);
+    keep_in_job(self, state.job.members.keep_leaving(), to_string(decided.error()));
     need_others(self, state.regrouping.why_lost, decided.error());
     state.waiting->tried_with = {};  // With who wanted to leave there may be one.
     if (state.job.is_at_rest() && !state.saves.running) save_if_due(self);
@@ -110,6 +104,14 @@ void end_chosen_wait(Self self, const std::string& why) {
 }
 
 }  // namespace
+
+void keep_in_job(Self self, const std::map<NodeId, Leaving>& leavers, const std::string& why) {
+  for (const auto& [node, leaving] : leavers) {
+    self->state.resources->logger.warning("node " + std::to_string(node.value) +
+                                          " cannot leave: " + why);
+    send_to_node(self, node, leave_atom::value, std::string());
+  }
+}
 
 void settle_wait(Self self, std::optional<ChosenWait> chosen, Move move) {
   auto& state = self->state;
@@ -140,7 +142,7 @@ bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error
   Regrouping regrouping;
   if (state.job.is_regrouping()) regrouping = state.regrouping;
   add_loss(state, regrouping, lost, what, now(self));
-  keep_leavers(self);
+  keep_in_job(self, state.job.members.keep_leaving(), to_string(why));
   regrouping.drained.clear();
   const Move move = state.job.lose(lost);
   state.job.halt();
@@ -172,6 +174,7 @@ void watch_wait(Self self) {
   add_newcomers(state, state.regrouping);
   if (is_new && try_again(self)) return;
   if (now(self) <= state.waiting->until) return;
+  tell_of_losses(self);
   state.job.loop.rewind();  // What was planned beyond the last finished step is not what it stops.
   begin_stop(self,
              state.waiting->what + "; " + state.waiting->why + "; not enough came within " +

@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,10 @@ struct ChosenWait;
 /// one of the head's own, whose place only another head fills by itself, or one that is left was
 /// told to end by a signal and takes its state with it.
 bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, const Error& why);
+
+/// Nodes that wanted to leave stay, `why`: they hear it, and so does the log.
+void keep_in_job(SupervisorSelf self, const std::map<NodeId, Leaving>& leavers,
+                 const std::string& why);
 
 /// A node is lost without which `regrouping` goes on, and `move` follows. Begins the wait that was
 /// chosen before that, or goes on with it; none: one that is under way is over, as soon as a step

@@ -28,6 +28,11 @@ SampleAudit audit_samples(const std::map<std::int64_t, std::vector<std::string>>
   SampleAudit audit{{}, {never.begin(), never.end()}};
   for (const auto& [id, count] : balance)
     if (count > 0) audit.trained_twice.push_back(id);
+  std::int64_t next = trained.empty() ? 1 : trained.begin()->first;
+  for (const auto& [step, ids] : trained) {
+    for (; next < step; ++next) audit.missing_steps.push_back(next);
+    next = step + 1;
+  }
   return audit;
 }
 

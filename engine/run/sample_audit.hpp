@@ -20,7 +20,10 @@ struct SampleAudit {
   std::vector<std::string> trained_twice;  ///< Ids, more often than their epochs allow; ascending.
   std::vector<std::string> never;          ///< Of finished steps: neither trained nor bad.
 
-  bool is_clean() const { return trained_twice.empty() && never.empty(); }
+  /// Between the first and the last step: nobody knows what these trained. Ascending.
+  std::vector<std::int64_t> missing_steps = {};
+
+  bool is_clean() const { return trained_twice.empty() && never.empty() && missing_steps.empty(); }
 };
 
 /// `trained`: per finished step the ids that it trained; none where it was skipped, and then

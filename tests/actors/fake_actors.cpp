@@ -1,5 +1,8 @@
 #include "tests/actors/fake_actors.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include "actors/link/refusal.hpp"
 
 namespace troupe::actors {
@@ -72,6 +75,7 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
       [seen](join_atom, const NodeHello& hello) -> caf::result<NodeWelcome> {
         seen->hello_ = hello;
         ++seen->hellos;
+        while (seen->holds) std::this_thread::sleep_for(std::chrono::milliseconds(5));
         if (!seen->refusal) return seen->welcome;
         if (seen->sends_anew) return send_anew_with(seen->refusal->message);
         return refuse_with(*seen->refusal);
@@ -117,7 +121,7 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
       },
       [](control_atom, const ControlRequest&) { return std::string(); },
       [](leave_atom) {},
-      [](lost_atom, NodeId) {},
+      [](lost_atom, NodeId, std::int32_t) {},
       [seen](alive_atom, NodeId) { ++seen->alive; },
       [](tick_atom) {},
   };

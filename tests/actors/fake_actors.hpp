@@ -61,6 +61,7 @@ struct SupervisorSeen {
   NodeWelcome welcome;
   std::optional<Error> refusal;                ///< Instead of the welcome.
   bool sends_anew = false;                     ///< For that reason.
+  std::atomic<bool> holds = false;             ///< Answers nobody for now.
   std::function<void(const Error&)> on_fault;  ///< A node cannot go on.
   std::atomic<int> hellos = 0;
   std::atomic<int> readies = 0;

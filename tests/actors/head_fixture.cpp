@@ -1,5 +1,6 @@
 #include "tests/actors/head_fixture.hpp"
 
+#include "engine/state/state_memory.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "transport/inproc/hub.hpp"
 #include "transport/registry.hpp"
@@ -11,6 +12,14 @@ void one_pipeline(job::Job& job) {
                                     {1, 0, {{"llm", LayerRange{0, 1}}}},
                                     {2, 0, {{"llm", LayerRange{1, 2}}}},
                                     {3, 0, {{"llm", LayerRange{2, 4}}}}}};
+}
+
+void no_room_beside(job::Job& job) {
+  const auto plan = engine::make_parallel_plan(engine::prepare(job).value()).value();
+  std::int64_t room = 1;
+  job.cluster.device_memory_gib = 1;
+  while (!engine::check_state_memory(job, plan, Bytes{room}).ok()) room += 64;
+  job.cluster.device_memory_gib = static_cast<double>(room) / 1024 / 1024 / 1024;
 }
 
 template <class... Values>

@@ -32,6 +32,9 @@ inline bool says(const std::string& text, const std::string& part) {
 /// Cuts the model over all nodes, so that each has the only copy of something.
 void one_pipeline(job::Job& job);
 
+/// Each device has memory for its part of the layout, and for nothing beside it.
+void no_room_beside(job::Job& job);
+
 /// A supervisor between four fake nodes (one device each), a fake scheduler, recorder and keeper.
 /// Two steps of six samples; learning rate 0.5 throughout; nodes have two seconds to join, two
 /// to open their data, and may be silent for long.

@@ -5,6 +5,7 @@
 
 #include "actors/node/node_head.hpp"
 
+#include <atomic>
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
 #include <thread>
@@ -222,12 +223,70 @@ TEST_CASE("a node follows no order of another head than the one it obeys", "[act
   CHECK(holding.leaves.empty());
 }
 
-TEST_CASE("a node that waits for a head ends at a signal", "[actors][takeover]") {
-  Waiting waiting(60);
+TEST_CASE("a node that waits for a head ends at a signal of who sits there, or saves nothing",
+          "[actors][takeover]") {
+  const std::int32_t signal = GENERATE(SIGTERM, SIGINT);
+  Waiting waiting(60, signal == SIGINT);
   waiting.lose_head();
   Waiting::wait_until([&] { return waiting.looks > 0; });
+  caf::anon_send(waiting.node_, stop_atom::value, signal);
+  CHECK(waiting.how_it_ended().exit_code == 128 + signal);
+  CHECK(waiting.saves == 0);
+}
+
+// Window: the head is lost, and SIGTERM asks a node to end, before that or behind it
+TEST_CASE("a node that is told to end while no head is there has all state saved soon",
+          "[actors][takeover]") {
+  const bool is_before = GENERATE(false, true);
+  Waiting waiting(60, true);
+  const auto tell = [&] {
+    caf::anon_send(waiting.node_, stop_atom::value, static_cast<std::int32_t>(SIGTERM));
+  };
+  if (is_before) tell();
+  waiting.lose_head();
+  Waiting::wait_until([&] { return waiting.looks > 0; });
+  const auto begin = std::chrono::steady_clock::now();
+  if (!is_before) tell();
+  Waiting::wait_until([&] { return waiting.drains == 1; });  // It has the time that one has.
+  CHECK(waiting.saves == 0);
+  Waiting::wait_until([&] { return waiting.saves == 1; });
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
+  waiting.start_another();  // That one.
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  const auto leaves = waiting.second_.hello().holding.at(0).leaves;
+  REQUIRE(leaves.size() == 1);
+  CHECK(leaves[0].by_signal);
+}
+
+TEST_CASE("a node that is told to end while its head is silent says so once it hears it again",
+          "[actors][takeover]") {
+  Waiting waiting(60, true, true, 4, 0.5);
+  std::atomic<int> told = 0;
+  waiting.first_.on_fault = [&told](const Error& why) { told += why.code == Errc::cancelled; };
+  Waiting::wait_until([&] { return waiting.looks > 0; });
   caf::anon_send(waiting.node_, stop_atom::value, static_cast<std::int32_t>(SIGTERM));
-  CHECK(waiting.how_it_ended().exit_code == 128 + SIGTERM);
+  Waiting::wait_until([&] { return waiting.drains == 1; });
+  CHECK(told == 0);
+  waiting.send_as_head(alive_atom::value);
+  Waiting::wait_until([&] { return told == 1; });
+}
+
+// Window: the head is lost, and SIGTERM asks a node to end, before that or behind it
+TEST_CASE("a node that is told to end while another head takes it says so once it obeys that one",
+          "[actors][takeover]") {
+  Waiting waiting(60, true);
+  std::atomic<int> told = 0;
+  waiting.second_.on_fault = [&told](const Error& why) { told += why.code == Errc::cancelled; };
+  waiting.second_.holds = true;
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  caf::anon_send(waiting.node_, stop_atom::value, static_cast<std::int32_t>(SIGTERM));
+  Waiting::wait_until([&] { return waiting.drains == 1; });
+  CHECK(told == 0);
+  waiting.second_.holds = false;
+  Waiting::wait_until([&] { return told == 1; });
+  CHECK(waiting.second_.hello().holding.at(0).leaves.empty());
 }
 
 }  // namespace

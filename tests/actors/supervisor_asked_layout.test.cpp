@@ -2,7 +2,6 @@
 
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
-#include "engine/state/state_memory.hpp"
 #include "scheduler/recovery/relayout.hpp"
 #include "tests/actors/members_fixture.hpp"
 #include "tests/scheduler/preferred_layout.hpp"
@@ -158,13 +157,7 @@ TEST_CASE("a layout on a node that is not there is refused", "[actors][layout][e
 
 TEST_CASE("a layout without room beside the present one is refused", "[actors][layout][errors]") {
   // Nodes 0 and 1 change places: each has room for either half, not for both.
-  Members members([](job::Job& job) {
-    const auto plan = engine::make_parallel_plan(engine::prepare(job).value()).value();
-    std::int64_t room = 1;
-    job.cluster.device_memory_gib = 1;
-    while (!engine::check_state_memory(job, plan, Bytes{room}).ok()) room += 64;
-    job.cluster.device_memory_gib = static_cast<double>(room) / 1024 / 1024 / 1024;
-  });
+  Members members(no_room_beside);
   members.head.plan(0);
   CHECK(says(members.ask_for(on(1, 0)), "no: cluster.device_memory_gib: parameters, gradients"));
   members.run_step(1, 1);

@@ -96,19 +96,6 @@ TEST_CASE("a head that only saves takes over, saves and ends", "[actors][takeove
   CHECK(head.seen[0].saves[0].number == 4);  // The head before ordered three.
 }
 
-TEST_CASE("steps that the head before did not write are written from what nodes kept",
-          "[actors][takeover]") {
-  TakingOver taking;
-  taking.recorded_step = 2;
-  for (std::size_t id = 0; id < 4; ++id) taking.head.join_with(taking.at_step(id, 4));
-  taking.pass(1s);
-  const auto& steps = taking.head.recorder.steps;
-  REQUIRE(steps.size() == 2);
-  CHECK(steps[0]->metrics.step == 3);
-  CHECK(steps[0]->metrics.loss == 3);
-  CHECK((steps[1]->ids == std::vector<std::string>{"s4"}));
-}
-
 // Window: the head is lost, and a node with it
 TEST_CASE("a node that does not come is done without", "[actors][takeover]") {
   TakingOver taking;

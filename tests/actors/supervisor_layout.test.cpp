@@ -1,6 +1,4 @@
 #include "actors/supervisor/supervisor_records.hpp"
-#include "engine/layout/choose_layout.hpp"
-#include "engine/state/state_memory.hpp"
 #include "tests/actors/head_fixture.hpp"
 
 namespace troupe::actors {
@@ -185,11 +183,7 @@ TEST_CASE("a layout that does not fit beside the present one is left, and traini
           "[actors][errors]") {
   // Nodes 0 and 1 change places: each has room for either half, not for both.
   Head head(4, [](job::Job& job) {
-    const auto plan = engine::make_parallel_plan(engine::prepare(job).value()).value();
-    std::int64_t room = 1;
-    job.cluster.device_memory_gib = 1;
-    while (!engine::check_state_memory(job, plan, Bytes{room}).ok()) room += 64;
-    job.cluster.device_memory_gib = static_cast<double>(room) / 1024 / 1024 / 1024;
+    no_room_beside(job);
     auto pipelines = job.parallel.layout.pipelines;
     std::swap(pipelines[0][0].node, pipelines[0][1].node);
     job.debug.layouts = {{2, {pipelines}}};

@@ -97,11 +97,27 @@ TEST_CASE("who wants to leave stays where its loss is one too many", "[actors][m
   Head& head = members.head;
   head.tell(std::make_shared<const scheduler::TemplateSet>());  // Nothing can be cut anew.
   head.plan(0);
-  members.ask(ControlRequest::Kind::drain, 3);
+  members.run_step(1, 1);
+  head.plan(1);
+  const bool by_signal = GENERATE(false, true);
+  if (by_signal) {
+    head.tell(failed_atom::value, NodeId{3}, Error{Errc::cancelled, "stopped by SIGTERM", {}, {}});
+    head.pass(600ms, {0, 1, 2, 3});
+  } else {
+    members.ask(ControlRequest::Kind::drain, 3);
+  }
   members.lose(1);
   CHECK_FALSE(head.ended);
   CHECK(
       (head.seen[3].configurations.back().plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+  // Who asked is told, and the node.
+  CHECK(says(members.log(),
+             "node 3 cannot leave: no layout works without it: node 1 (host, pid 101) was lost") ==
+        !by_signal);
+  CHECK(head.seen[3].leaves.back().empty() == !by_signal);
+  members.bring_up(2, {0, 2, 3});
+  // Its process ends in any case: all is saved before that.
+  CHECK(head.seen[2].saves.size() == (by_signal ? 1 : 0));
 }
 
 TEST_CASE("nobody waits for a node that still opens its data, and the log says why",

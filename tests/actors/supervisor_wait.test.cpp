@@ -135,6 +135,10 @@ TEST_CASE("a job that nobody joins in time ends with what its nodes have", "[act
   CHECK(says(head.ended->message,
              "4, as before, are enough; not enough came within 10 s (recovery.wait_for_nodes_s); "
              "step 2 is saved: the same command goes on from there"));
+  const auto lost = std::ranges::find(head.recorder.events, "lost", &observe::RunEvent::kind);
+  REQUIRE(lost != head.recorder.events.end());
+  CHECK((lost->nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(lost->waited_ms >= 10'000);
 }
 
 TEST_CASE("a job that waits for nodes finishes a step whose COMMIT is known, and ends at a signal",

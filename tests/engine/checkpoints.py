@@ -356,9 +356,11 @@ def lost_and_doubled(bench):
     lost = lines[4]["ids"].pop()
     doubled = lines[7]["ids"][0]
     lines[6]["ids"].append(doubled)
+    del lines[20:22]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     audit = json.loads(bench.run(["data", "audit", str(bench.path("undisturbed")), "--json"], code=1))
     expect(audit["trained_twice"] == [doubled] and audit["never"] == [lost], f"{audit}; {doubled}, {lost}")
+    expect(audit["missing_steps"] == [21, 22], f"{audit['missing_steps']}")
 
 
 def signals_save(bench):

@@ -931,6 +931,31 @@ def who_was_to_leave_leaves_under_the_next_head(bench):
     expect(steps == list(range(1, 25)), "a step stands twice, or not at all")
 
 
+# Window: the head is lost, and SIGTERM asks a node to end, before that or behind it
+def nodes_told_to_end_without_a_head_save_first(bench):
+    """All of them, as when a whole cluster is taken away; then one of them. Long before nobody would be waited for any more."""
+    for number, told in enumerate(((0, 1, 2, 3), (2,))):
+        words = [*LAYOUTS["two pipelines"], "cluster.head_timeout_s=600"]
+        job = bench.start(f"told-{number}", *words, steps=40)
+        job.wait_for(5)
+        nodes = kill_head(job)
+        time.sleep(0.5)  # They notice it.
+        for node in told:
+            os.kill(nodes[node], signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while any(alive(pid) for pid in nodes):
+            expect(time.monotonic() < deadline, "nodes wait on")
+            time.sleep(0.1)
+        seen = job.steps()
+        saved = sorted(path.name for path in job.run.glob("checkpoints/step-*"))
+        expect(saved == [f"step-{seen}"], f"step {seen} was trained, and {saved} saved")
+        follower = bench.start(f"told-{number}", *words, steps=40)
+        follower.finish()
+        bench.check(follower, steps=40)
+        steps = [line["step"] for line in read_lines(follower.run / "metrics.jsonl")]
+        expect(steps == list(range(1, 41)), "a step stands twice, or not at all")
+
+
 def nodes_in_another_folder_find_the_next_head(bench):
     """The run folder is named relative to the head's; nodes were started elsewhere, and by hand."""
     words = [*pipelines([0], [1])[:1], "cluster.nodes=2", "cluster.local_nodes=0", "job.run_dir=run-of-the-head"]
@@ -1176,7 +1201,7 @@ CASES = [a_killed_node_changes_nothing, only_the_encoders_change_where_one_of_th
          a_job_is_asked_and_ordered,
          the_layout_is_changed_by_hand, a_layout_by_hand_outlives_the_head,
          the_head_is_killed_and_another_one_goes_on, the_next_head_knows_what_the_one_before_learned, a_head_is_lost_with_a_node, who_was_to_leave_leaves_under_the_next_head,
-         nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
+         nodes_told_to_end_without_a_head_save_first, nodes_in_another_folder_find_the_next_head, a_stopped_head_comes_back,
          a_stopped_head_that_was_replaced_ends, nodes_save_and_end_where_no_head_comes, a_changed_job_is_no_head]
 PRODUCTS = exchange_products.loss_cases()
 PRODUCTS_AT_A_TIME = 2
