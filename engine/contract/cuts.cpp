@@ -106,7 +106,7 @@ double difference_of_losses(const ParallelPlan& plan, StageId id, const CutOutco
       auto own = losses.extract(sample);
       sum += own.empty() ? kOff : own.mapped();
     }
-    largest = std::max(largest, std::isfinite(sum) ? difference_of(sum, loss) : kOff);
+    largest = larger(largest, std::isfinite(sum) ? difference_of(sum, loss) : kOff);
   }
   return losses.empty() ? largest : kOff;
 }
@@ -117,7 +117,7 @@ double difference_of_added(const StageOutcome& alone, const StageOutcome& other)
   for (const auto& [name, value] : alone.added) {
     const auto found = other.added.find(name);
     largest =
-        std::max(largest, found == other.added.end() ? kOff : difference_of(value, found->second));
+        larger(largest, found == other.added.end() ? kOff : difference_of(value, found->second));
   }
   return largest;
 }

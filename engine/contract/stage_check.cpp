@@ -2,6 +2,7 @@
 
 #include <ATen/ops/equal.h>
 
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -26,6 +27,12 @@ std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
+}
+
+std::string differs(double off) {
+  return std::isfinite(off)
+             ? " differs by " + number(off) + " of the largest value"
+             : " differs by no finite number (a value that is none, or one too many)";
 }
 
 /// Holds one stage against its promises.
@@ -125,8 +132,7 @@ class Check {
             const std::string& fix, double tolerance = 0) {
     if (engine::same_bits(a, b)) return;
     const double off = difference(a, b);
-    if (off > tolerance || tolerance == 0)
-      breach(what + " differs by " + number(off) + " of the largest value", fix);
+    if (off > tolerance || tolerance == 0) breach(what + differs(off), fix);
   }
 
   void same_bits(const StageOutcome& first) {
@@ -175,10 +181,7 @@ class Check {
     const double off =
         difference_by_sample(bench_.plan(), id_, {*bench_.iteration(Cut::alone), alone},
                              {*bench_.iteration(cut), outcome});
-    if (off > kRounding)
-      breach(
-          what + " differs by " + number(off) + " of the largest value from what each gives alone",
-          fix);
+    if (off > kRounding) breach(what + differs(off) + " from what each gives alone", fix);
   }
 
   void packing(const StageOutcome& first) {

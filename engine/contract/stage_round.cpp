@@ -270,6 +270,11 @@ bool same_bits(const StageOutcome& a, const StageOutcome& b) {
          });
 }
 
+double larger(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<double>::infinity();
+  return std::max(a, b);
+}
+
 double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   const auto largest_in = [](const at::Tensor& tensor) {
@@ -279,7 +284,7 @@ double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
   for (const at::Tensor& tensor : a) of_all = std::max(of_all, largest_in(tensor));
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double scale = std::max({largest_in(a[i]), 1e-6 * of_all, 1e-300});
-    largest = std::max(largest, largest_in(a[i].sub(b[i])) / scale);
+    largest = larger(largest, largest_in(a[i].sub(b[i])) / scale);
   }
   return largest;
 }
@@ -288,8 +293,8 @@ double difference(const StageOutcome& a, const StageOutcome& b) {
   if (a.losses.size() != b.losses.size()) return std::numeric_limits<double>::infinity();
   double largest = difference(tensors_of(a), tensors_of(b));
   for (std::size_t i = 0; i < a.losses.size(); ++i)
-    largest = std::max(
-        largest, std::abs(a.losses[i] - b.losses[i]) / std::max(std::abs(a.losses[i]), 1e-300));
+    largest = larger(largest,
+                     std::abs(a.losses[i] - b.losses[i]) / std::max(std::abs(a.losses[i]), 1e-300));
   return largest;
 }
 

@@ -65,8 +65,12 @@ Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
 /// Whether they are equal to the bit, place by place.
 bool same_bits(const StageOutcome& a, const StageOutcome& b);
 
+/// The larger one; infinite where either is not a number, which std::max would pass over.
+double larger(double a, double b);
+
 /// Largest difference over the largest value of the same tensor of `a` (of a small one: over a
-/// millionth of the largest value of all). Infinite where one has more of anything.
+/// millionth of the largest value of all). Infinite where one has more of anything, or a
+/// value that is no finite number.
 double difference(const StageOutcome& a, const StageOutcome& b);
 /// The same of tensors, place by place. REQUIRES: those of a place have the same size.
 double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);

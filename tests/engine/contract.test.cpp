@@ -2,13 +2,16 @@
 
 #include "engine/contract/contract.hpp"
 
+#include <ATen/ops/full.h>
 #include <catch2/generators/catch_generators.hpp>
 
 #include <cmath>
+#include <limits>
 #include <tuple>
 
 #include "engine/contract/made_samples.hpp"
 #include "engine/contract/slices.hpp"
+#include "engine/contract/stage_round.hpp"
 #include "engine/execution/plan_slices.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "tests/engine/audio_job.hpp"
@@ -296,6 +299,42 @@ TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("shows nothing") == "");  // Whether it does is its affair.
   CHECK(broken_by_stage("shows others") == "shown");
   CHECK(broken_by_stage("shows on") == "shown");
+  // No number, where each sample is alone. What it adds to the loss the engine's own stage lacks.
+  CHECK(broken_by_stage("voids") == "packing, parts");
+  CHECK(broken_by_stage("adds a void") == "built-in, packing, parts");
+}
+
+TEST_CASE("what is no number differs by more than every number", "[engine]") {
+  constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+  const auto rows = [](double value) {
+    return std::vector<at::Tensor>{at::full({2}, 1.0, at::kDouble),
+                                   at::full({3}, value, at::kDouble)};
+  };
+  // By hand: half of 2.
+  CHECK(difference(rows(2), rows(1)) == 0.5);
+  CHECK(std::isinf(difference(rows(kNoNumber), rows(1))));
+  CHECK(std::isinf(difference(rows(1), rows(kNoNumber))));
+  StageOutcome ours, theirs;
+  ours.losses = theirs.losses = {4, 2};
+  CHECK(difference(ours, theirs) == 0);
+  theirs.losses.front() = kNoNumber;
+  CHECK(std::isinf(difference(ours, theirs)));
+  CHECK(std::isinf(difference(theirs, ours)));
+}
+
+TEST_CASE("a breach says where what differs is no number", "[engine][errors]") {
+  ContractOptions options = by_layer();
+  options.module = "projector";
+  stage_fault() = "voids";
+  const auto verdicts = check(faulty_job("none"), options);
+  stage_fault().clear();
+  REQUIRE(verdicts.size() == 1);
+  REQUIRE_FALSE(verdicts.front().breaches.empty());
+  const Breach& first = verdicts.front().breaches.front();
+  CHECK(first.promise == "packing");
+  CHECK(first.found ==
+        "samples beside each other: what they give differs by no finite number (a value that is "
+        "none, or one too many) from what each gives alone");
 }
 
 TEST_CASE("what a stage throws in any call is told with its promise", "[engine][errors]") {

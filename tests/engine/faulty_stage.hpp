@@ -6,6 +6,8 @@
 
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -47,7 +49,9 @@ class FaultyStage final : public StageFilter {
   }
   GroupState& state(GroupId group, LayerId layer) override {
     throw_in("state");
-    return StageFilter::state(group, layer);
+    GroupState& state = StageFilter::state(group, layer);
+    if (fault_ == "voids" && is_each_alone()) state.gradients().fill_(kNoNumber);
+    return state;
   }
   std::vector<models::Parameter*> parameters() override {
     throw_in("parameters");
@@ -59,7 +63,12 @@ class FaultyStage final : public StageFilter {
   }
   std::vector<PartAuxiliary> auxiliary() const override {
     throw_in("auxiliary");
-    return StageFilter::auxiliary();
+    auto all = StageFilter::auxiliary();
+    if (fault_ == "adds a void") {
+      all.emplace_back().name = "void";
+      if (is_each_alone()) all.back().value = kNoNumber;
+    }
+    return all;
   }
   Bytes activations() const override {
     throw_in("activations");
@@ -101,6 +110,18 @@ class FaultyStage final : public StageFilter {
   }
 
  private:
+  static constexpr double kNoNumber = std::numeric_limits<double>::quiet_NaN();
+
+  /// Whether this iteration has a microbatch for each sample.
+  bool is_each_alone() const {
+    if (iteration_ == nullptr) return false;
+    return std::ranges::all_of(iteration_->microbatches, [](const MicrobatchList& list) {
+      return std::ranges::all_of(list, [](const Microbatch& microbatch) {
+        return microbatch.parts.size() == 1 && microbatch.parts.front().samples.size() <= 1;
+      });
+    });
+  }
+
   /// Where the fault is `throws in CALL`.
   void throw_in(const std::string& call) const {
     if (fault_ == "throws in " + call) throw std::runtime_error("too tired");
