@@ -64,7 +64,9 @@ Status not_loaded(const fs::path& library) {
 Status load(const fs::path& path) {
   // All names are looked up now: one that is not there would end the process in the middle of a
   // job, where it is first called.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  // A name without a slash would be looked for where the system has its libraries.
+  const fs::path file = path.has_parent_path() ? path : fs::path(".") / path;
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return not_loaded(path);
   const auto interface = find_symbol<AskInterface>(library, "troupe_plugin_interface");
   const auto registration = find_symbol<AskRegistration>(library, "troupe_plugin_register");

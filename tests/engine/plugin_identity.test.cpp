@@ -30,6 +30,20 @@ TEST_CASE("a process tells of each plug-in what its file held when it was loaded
   CHECK(std::ranges::count(identify_plugins(), std::string("copy.so"), &PluginIdentity::name) == 0);
 }
 
+TEST_CASE("a plug-in named without a folder is the file that lies here", "[engine][errors]") {
+  const data::TempFolder folder;
+  folder.write("near.so", "no library");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const auto loaded = plugins::load_plugin("near.so");
+  std::filesystem::current_path(before);
+  REQUIRE_FALSE(loaded.ok());
+  INFO(loaded.error().message);
+  CHECK(loaded.error().code == Errc::invalid_argument);
+  // It was opened, and is no library.
+  CHECK(loaded.error().message.starts_with("near.so cannot be loaded: ./near.so: "));
+}
+
 TEST_CASE("the same builds are the same plug-ins whatever their files are called", "[engine]") {
   const Plugins here{{"a.so", 1}, {"b.so", 2}};
   CHECK(same_plugins(here, here, "node 1").ok());
