@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -22,6 +24,25 @@ std::string thrown_by(const Call& call) {
   } catch (...) {
     return "it throws no std::exception";
   }
+}
+
+/// Of each watch its observer's name; behind the second of one name -2, or the next number with
+/// which no other one is called so.
+std::vector<std::string> folders_of(const std::vector<Watch>& watches) {
+  std::set<std::string> taken;
+  for (const Watch& watch : watches) taken.insert(watch.name);
+  std::map<std::string, int> counts;
+  std::vector<std::string> folders;
+  for (const Watch& watch : watches) {
+    std::string folder = watch.name;
+    int& count = ++counts[watch.name];
+    if (count > 1) {
+      while (!taken.insert(watch.name + "-" + std::to_string(count)).second) ++count;
+      folder += "-" + std::to_string(count);
+    }
+    folders.push_back(std::move(folder));
+  }
+  return folders;
 }
 
 }  // namespace
@@ -51,13 +72,11 @@ struct Observing::Seat {
 
 Observing::Observing(const std::vector<Watch>& watches, const std::string& job, std::int32_t node,
                      const std::filesystem::path& run) {
-  for (const Watch& watch : watches) {
+  const auto folders = folders_of(watches);
+  for (std::size_t i = 0; i < watches.size(); ++i) {
     auto seat = std::make_shared<Seat>();
-    seat->watch = watch;
-    const auto same =
-        std::ranges::count(seats_, watch.name, [](const auto& other) { return other->watch.name; });
-    const std::string folder = watch.name + (same > 0 ? "-" + std::to_string(same + 1) : "");
-    seat->place = {job, node, run / "observers" / folder, watch.options};
+    seat->watch = watches[i];
+    seat->place = {job, node, run / "observers" / folders[i], watches[i].options};
     seats_.push_back(seat);
     std::thread(serve, seat).detach();
   }

@@ -168,6 +168,23 @@ TEST_CASE("what an observer throws ends it alone, and is told once") {
   CHECK(fixture.own.all().empty());
 }
 
+TEST_CASE("each observer has a folder of its own, whatever others are called") {
+  Fixture fixture;
+  const auto make = [](const Place& place) { return std::make_unique<Noting>(place); };
+  REQUIRE(register_observer({"noting-2", make}).ok());
+  Watch other = watch();
+  other.name = "noting-2";
+  Observing observing({watch(), watch(), other, watch(), other}, "job", 0, fixture.run);
+  observing.end(5s);
+  std::vector<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(fixture.run / "observers"))
+    folders.push_back(entry.path().filename().string());
+  std::ranges::sort(folders);
+  // By hand: noting, then, as noting-2 is another one's, noting-3 and noting-4; its second one.
+  CHECK(folders ==
+        std::vector<std::string>{"noting", "noting-2", "noting-2-2", "noting-3", "noting-4"});
+}
+
 /// Throws, and cannot be destroyed as long as the gate is closed.
 class Clinging final : public Observer {
  public:
