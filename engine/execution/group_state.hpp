@@ -51,7 +51,8 @@ class GroupState {
   /// the parameter's own rule, which is not clipped. Gradients are zero afterwards; `step` from 1.
   virtual void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
                       double clip) = 0;
-  /// Hash of the parameters' bytes: equal at every holder of a group after every step.
+  /// Hash of the bytes of parameters, masters and moments: equal at every holder of a group after
+  /// every step.
   virtual std::uint64_t hash() const = 0;
 };
 

@@ -187,7 +187,12 @@ void ParameterShard::copy_gradients(std::map<std::string, at::Tensor>& target) c
 
 std::uint64_t ParameterShard::hash() const {
   std::uint64_t hash = state::kHashSeed;
-  for (const auto* parameter : parameters_) hash = state::hash_tensor(parameter->value, hash);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    hash = state::hash_tensor(parameters_[i]->value, hash);
+    const state::AdamWState& own = optimizers_[i];
+    for (const at::Tensor& tensor : {own.master, own.exp_avg, own.exp_avg_sq})
+      if (tensor.defined()) hash = state::hash_tensor(tensor, hash);
+  }
   return hash;
 }
 

@@ -211,7 +211,7 @@ struct LaterLayout {
 
 /// `[debug]`: hooks of tests; they never change what is computed unless they say so.
 struct Debug {
-  bool parameter_hashes = false;  ///< Compares parameter hashes of all holders at every COMMIT.
+  bool parameter_hashes = false;  ///< Compares hashes of all holders' state at every COMMIT.
   std::vector<SlowShape> slow_shapes;
   /// Changes of the layout while the job runs. Devices may then idle, in `[parallel]` too.
   std::vector<LaterLayout> layouts;

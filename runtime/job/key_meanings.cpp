@@ -256,8 +256,8 @@ constexpr auto kMeanings = std::to_array<KeyMeaning>({
     {"observe.observers[].options", "Text for the observer alone.", "none"},
 
     {"debug.parameter_hashes",
-     "After each step compare the parameters of all who hold the same. Where they differ the job "
-     "ends, saved as more than half of the nodes have it."},
+     "After each step compare parameters and moments of all who hold the same. Where they differ "
+     "the job ends, saved as more than half of the nodes have it."},
     {"debug.delayed_device_ms",
      "Work of a device completes up to so many milliseconds late, on a thread of its own, as on an "
      "accelerator: a test of whoever waits for it. CPUs alone."},

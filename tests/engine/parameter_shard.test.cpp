@@ -217,6 +217,25 @@ TEST_CASE("a parameter with a rule of its own is moved by that alone, and not cl
   }
 }
 
+TEST_CASE("holders that differ in what they keep between steps alone have other hashes",
+          "[engine]") {
+  for (const auto type : {at::kDouble, at::kBFloat16}) {
+    auto parameters = two_parameters(type), others = two_parameters(type);
+    auto here = state_of(parameters), there = state_of(others);
+    CHECK(here.hash() == there.hash());
+    const state::AdamWState& own = there.optimizers()[1];
+    CHECK(own.master.defined() == (type == at::kBFloat16));
+    for (const at::Tensor& kept : {own.master, own.exp_avg, own.exp_avg_sq}) {
+      if (!kept.defined()) continue;
+      const at::Tensor before = kept.clone();
+      kept.add_(1);
+      CHECK(here.hash() != there.hash());
+      kept.copy_(before);
+      CHECK(here.hash() == there.hash());
+    }
+  }
+}
+
 TEST_CASE("an update leaves no gradient behind, also where it was the sum of holders", "[engine]") {
   for (const auto type : {at::kDouble, at::kBFloat16}) {
     auto parameters = two_parameters(type);
