@@ -434,13 +434,16 @@ def who_runs_the_stages_is_told(bench):
 
 
 def costs_that_no_plan_can_be_made_of_are_named(bench):
+    """By a training too, before anything of a run is there."""
     bad = "; times and bytes are finite and not below zero"
     for which, *words in (("negative", "`costs` of stage kind 'negative' says kept_bytes = -1.000000 of vision.", bad),
                           ("no-number", "`costs` of stage kind 'no-number' says kept_bytes = ", bad),
                           ("thrown-costs", "`costs` of stage kind 'thrown-costs' throws: no idea"),
                           ("lends", "`holds` of stage kind 'lends' says -3 bytes of layer 'vision.")):
-        said = bench.invalid(which, command="plan")
-        expect(all(word in said for word in words) and "fix: correct the plug-in" in said and "defect" not in said, f"{which}: {said}")
+        for command in ("plan", "train"):
+            said = bench.invalid(which, f"job.run_dir={bench.folder / which}", command=command)
+            expect(all(word in said for word in words) and "fix: correct the plug-in" in said and "defect" not in said, f"{command}, {which}: {said}")
+        expect(not (bench.folder / which / "train.log").exists(), f"{which}: a run was begun")
     # A check asks on a thread of its own, and ends in order all the same.
     said = bench.invalid("lends", command="check")
     expect("`holds` of stage kind 'lends' says -3 bytes of layer 'vision." in said and "fix: correct the plug-in" in said, said)
