@@ -18,6 +18,11 @@ void add_loss(const PackedBatch& batch, const std::string& name, const at::Tenso
                     "the auxiliary loss '", name, "' has shape ", values.sizes(), " and type ",
                     values.scalar_type(), "; it must have a floating value for each of ", segments,
                     " segments");
+  TORCH_CHECK_VALUE(batch.losses || !batch.needs_losses, "the auxiliary loss '", name,
+                    "' would not be trained: the stage kind that runs this layer sets no "
+                    "`batch.losses`; have it set that before `forward`, seed them in the backward "
+                    "and tell them by `auxiliary`, or cut the layout between the modules of its "
+                    "families and others");
   if (!batch.losses) return;
   const bool wide = values.scalar_type() == at::kDouble;
   batch.losses->push_back({name, weight, wide ? values : values.to(at::kFloat)});

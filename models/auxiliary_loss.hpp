@@ -27,7 +27,8 @@ using AuxiliaryLosses = std::vector<AuxiliaryLoss>;
 
 /// For layers, in `forward`: leaves a loss where somebody collects them (`PackedBatch::losses`) and
 /// does nothing where nobody does. `values`: [segments of `batch`], floating.
-/// Throws c10::Error for another shape or type, or without a name.
+/// Throws c10::Error for another shape or type, without a name, or where nobody collects what is to
+/// be trained (`PackedBatch::needs_losses`).
 void add_loss(const PackedBatch& batch, const std::string& name, const at::Tensor& values,
               double weight);
 

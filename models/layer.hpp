@@ -97,6 +97,8 @@ struct PackedBatch {
 
   /// Where `add_loss` leaves losses of layers; null: nobody collects them.
   std::shared_ptr<AuxiliaryLosses> losses;
+  /// Somebody has to: what a layer adds is trained, so that `add_loss` throws where nobody does.
+  bool needs_losses = false;
 
   mutable std::shared_ptr<BatchCache> cache;
 };

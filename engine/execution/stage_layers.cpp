@@ -114,7 +114,9 @@ const std::vector<MessageId>& StageLayers::outgoing(PartKey part) const {
 
 Result<models::PackedBatch> StageLayers::encoder_batch(std::size_t run, PartKey part,
                                                        const data::DecodedSamples& samples) const {
-  return pack_encoder(plan_->model, runs_[run].range, *units_, units_of(part), samples);
+  auto packed = pack_encoder(plan_->model, runs_[run].range, *units_, units_of(part), samples);
+  if (packed.ok()) packed.value().needs_losses = true;
+  return packed;
 }
 
 /// The run of this stage whose output a run begins from: the layers before its own, or the module

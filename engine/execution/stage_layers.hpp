@@ -60,8 +60,9 @@ class StageLayers {
   const std::vector<MessageId>& incoming(PartKey part) const;     ///< Messages that end at a part.
   const std::vector<MessageId>& outgoing(PartKey part) const;     ///< And that begin there.
 
-  /// What layers of an encoder or its projector read of a part besides rows. REQUIRES: the run is
-  /// of such a module. Errors: as `pack_encoder`.
+  /// What layers of an encoder or its projector read of a part besides rows. Layers that add to the
+  /// loss throw where its `losses` stay null: the stage sets them, trains what is left there, and
+  /// tells it by `auxiliary`. REQUIRES: the run is of such a module. Errors: as `pack_encoder`.
   Result<models::PackedBatch> encoder_batch(std::size_t run, PartKey part,
                                             const data::DecodedSamples& samples) const;
   /// The rows that a run begins from: the output of one before it (`outputs`: theirs, in order), or

@@ -4,6 +4,7 @@
     own_losses.py BINARY [CASE...]
 """
 
+import subprocess
 import sys
 
 import plugins
@@ -61,6 +62,16 @@ def it_counts(bench):
     expect(last < first, f"from {first} to {last}")
 
 
+def a_stage_kind_that_collects_no_losses_is_refused(bench):
+    """The example's stages, for the audio's family, get the layers of the pictures too; without an error they would train without their loss."""
+    frugal = bench.built(ROOT / "examples" / "frugal") / "frugal.so"
+    words = bench.job("uncollected", f'plugins.libraries=["{bench.library}","{frugal}"]', "train.steps=2")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    said = done.stdout + done.stderr
+    expect(done.returncode != 0 and "the auxiliary loss 'balance' would not be trained: the stage kind that runs this layer" in said,
+           f"exit {done.returncode}\n{said[-1500:]}")
+
+
 def a_killed_node_and_a_restart_change_nothing(bench):
     bench.survives("survivor", "balancer.policy=deferral")
     expect_equal(bench.losses("survivor"), bench.losses(bench.reference()))
@@ -74,7 +85,7 @@ def a_frozen_module_shows_it_and_trains_nothing(bench):
 
 
 CASES = [its_layers_keep_what_stages_promise, two_stages_train_what_one_process_does, the_plans_own_reference_has_its_bits, it_counts,
-         a_killed_node_and_a_restart_change_nothing, a_frozen_module_shows_it_and_trains_nothing]
+         a_stage_kind_that_collects_no_losses_is_refused, a_killed_node_and_a_restart_change_nothing, a_frozen_module_shows_it_and_trains_nothing]
 
 if __name__ == "__main__":
     sys.exit(plugins.main(Mixture, CASES, *sys.argv[1:]))

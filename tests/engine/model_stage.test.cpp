@@ -120,6 +120,7 @@ TEST_CASE("who runs a stage's layers itself gets what the built-in stage sends",
   std::vector<at::Tensor> outputs;
   for (std::size_t run = 0; run < layers.runs().size(); ++run) {
     const auto batch = layers.encoder_batch(run, Pair::kPart, pair.store).value();
+    CHECK(batch.needs_losses);  // Else a loss that a layer adds would be lost without a word.
     outputs.push_back(layers.input_rows(run, Pair::kPart, outputs, {}).value());
     if (batch.segments.empty()) continue;
     for (const auto& layer : layers.runs()[run].layers)

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <memory>
+#include <string>
 
 #include "models/layer.hpp"
 
@@ -59,6 +60,22 @@ TEST_CASE("a layer's loss has a floating value for each segment and a name", "[m
   CHECK_THROWS_AS(add_loss(batch, "x", at::ones({4}), 1), c10::Error);
   CHECK_THROWS_AS(add_loss(batch, "x", at::ones({2, 1}), 1), c10::Error);
   CHECK_THROWS_AS(add_loss(batch, "x", at::arange(2), 1), c10::Error);
+}
+
+TEST_CASE("a layer's loss that is to be trained is not lost", "[models][errors]") {
+  PackedBatch batch;
+  batch.segments = {3, 1};
+  batch.needs_losses = true;
+  std::string said;
+  try {
+    add_loss(batch, "balance", at::ones({2}), 1);
+  } catch (const c10::Error& error) {
+    said = error.what_without_backtrace();
+  }
+  CHECK(said.starts_with("the auxiliary loss 'balance' would not be trained: the stage kind "));
+  batch.losses = std::make_shared<AuxiliaryLosses>();
+  add_loss(batch, "balance", at::ones({2}), 1);
+  CHECK(batch.losses->size() == 1);
 }
 
 }  // namespace
