@@ -1,18 +1,21 @@
 #!/usr/bin/python3
-"""What a change costs training: another build of the program beside this one, in pairs of runs that take turns.
+"""What a change costs training: another build of the program beside this one, in pairs of runs.
 
     TROUPE_BEFORE=BINARY scripts/bench before
     before_bench.py [--pairs N] [--steps N] [--record FILE] [CONFIGURATION...]
 
 Two measures. Processor time of a step, of all threads of both processes: other programs do not count in it. Batches are
 those of step_bench.py's first size; the llm has a fixed number of layers, not as many as 50 ms take, so that both builds
-do the same work. Wall-clock time of a step of live_bench.py's configurations, by default the present ones, under one
-policy. A value is the median over pairs of what the later build takes over what the earlier one takes beside it; which
-of the two begins changes from pair to pair. Both builds train the same samples with the same job: one that does not know a key of
-today's is named. Skipped (exit 77) without TROUPE_BEFORE.
+do the same work. Both builds run at the same time, each on a core of its own, which they change from pair to pair: a
+machine's speed drifts by a quarter within minutes, and does so for both. Until 30 November 2026 they took turns.
+Wall-clock time of a step of live_bench.py's configurations, by default the present ones, under one policy, where they
+take turns. A value is the median over pairs of what the later build takes over what the earlier one takes beside it; which
+of the two begins, or has the first core, changes from pair to pair. Both builds train the same samples with the same job: one that does
+not know a key of today's is named. Skipped (exit 77) without TROUPE_BEFORE.
 """
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import statistics
@@ -30,11 +33,23 @@ LAYERS = 12  # Of each stage's half of the llm.
 POLICY, SCHEDULE = "deferral", "split-1f1b"
 
 
-def step_seconds(binary, folder, data, steps):
-    """Processor seconds of a step."""
+def step_seconds(binary, core, folder, data, steps):
+    """Processor seconds of a step on that core."""
+    own = pathlib.Path(folder) / f"core-{core}"
+    own.mkdir(exist_ok=True)
     microbatches, samples, _ = step_bench.SIZES[0]
-    _, (first, last), threads = step_bench.train(folder, data, microbatches, samples, LAYERS, steps, binary)
+    _, (first, last), threads = step_bench.train(own, data, microbatches, samples, LAYERS, steps, binary, core)
     return sum(threads.values()) / (last - first)
+
+
+def pairs_at_once(count, binaries, measure):
+    """(earlier, later) of each pair, behind one that does not count."""
+    cores = (sorted(os.sched_getaffinity(0)) * 2)[:2]
+    made = []
+    with concurrent.futures.ThreadPoolExecutor(2) as both:
+        for pair in range(-1, count):
+            made.append(tuple(both.map(measure, binaries, cores if pair % 2 else reversed(cores))))
+    return made[1:]
 
 
 def live_ms(binary, folder, job, steps):
@@ -91,8 +106,9 @@ def main():
         data = pathlib.Path(folder) / "data"
         subprocess.run([str(binaries[0]), "data", "make", str(data)], check=True, stdout=subprocess.DEVNULL)
         report("step: processor time", "s", GOAL_STEP,
-               pairs_of(arguments.pairs, binaries, lambda binary: step_seconds(binary, folder, data, arguments.steps)),
-               f"{LAYERS} layers a stage, {arguments.steps} steps", before)
+               pairs_at_once(arguments.pairs, binaries,
+                             lambda binary, core: step_seconds(binary, core, folder, data, arguments.steps)),
+               f"{LAYERS} layers a stage, {arguments.steps} steps, both at once", before)
         if not MEDIA.is_dir():
             print("live: not measured, its media are not here", file=sys.stderr)
             run["passed"] = False

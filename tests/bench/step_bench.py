@@ -60,15 +60,16 @@ def wait_for_step(process, run, step):
     raise subprocess.CalledProcessError(process.returncode, process.args)
 
 
-def train(folder, data, microbatches, samples, layers, steps, binary=None):
+def train(folder, data, microbatches, samples, layers, steps, binary=None, core=None):
     """(run folder, steps (first, last] that were measured, processor seconds of these by name of thread) of a run with
-    an llm of twice so many layers."""
+    an llm of twice so many layers, on one core where that is given."""
     cut = layers + 1  # With the token embedding; the second stage has the head.
     stages = f'{{node=0,vision="all",audio="all",llm=[0,{cut}]}},{{node=1,llm=[{cut},{2 * cut}]}}'
     run = pathlib.Path(folder) / "run"
     shutil.rmtree(run, ignore_errors=True)
     process = subprocess.Popen(
-        [str(binary or BINARY), "train", str(JOB), f'data.sources=[{{json="{data}/samples.json"}}]',
+        [*([] if core is None else ["taskset", "-c", str(core)]), str(binary or BINARY), "train", str(JOB),
+         f'data.sources=[{{json="{data}/samples.json"}}]',
          f"parallel.pipelines=[{{stages=[{stages}]}}]",
          "cluster.local_nodes=2", f"modules.llm.config.num_hidden_layers={2 * layers}",
          "modules.llm.config.hidden_size=192", "modules.llm.config.intermediate_size=512",
