@@ -220,7 +220,8 @@ class Bench:
         return "reference"
 
     def survives(self, name, *words):
-        """On 3:2 replicas with a split backward: a node is killed, the job stopped, and gone on with."""
+        """On 3:2 replicas with a split backward: a node is killed, the job stopped, and gone on with on devices that complete
+        their work late, on threads of their own."""
         run = self.folder / name
         command = self.job(name, *self.replicas, "scheduler.schedule=split-1f1b", "train.microbatches=4", "cluster.fault_tolerance=1", *words)
         with Running(command, run) as job:
@@ -228,7 +229,7 @@ class Bench:
             os.kill(children(job.process.pid)[1], signal.SIGKILL)
             job.wait_for(len(read_lines_so_far(run / "metrics.jsonl")) + 3)
             job.stop()
-        ran(command)
+        ran([*command, "debug.delayed_device_ms=0.4"])
         self.equal(self.reference(), name)
         kinds = [line["kind"] for line in read_lines(run / "events.jsonl")]
         expect("lost" in kinds and "resumed" in kinds, f"events: {kinds}")
