@@ -23,7 +23,7 @@ double total_ms(const scheduler::PassCosts& passes) {
 using GridRun = std::pair<LayerRun, Parallelism>;
 
 /// Work of some layers for all samples asked, by the number of layers where nothing is known.
-double work_of(const std::vector<GridRun>& runs, std::size_t samples,
+double work_of(const std::vector<GridRun>& runs, std::span<const std::int32_t> samples,
                const scheduler::SampleCosts* costs) {
   double sum = 0;
   if (costs == nullptr) {
@@ -32,7 +32,8 @@ double work_of(const std::vector<GridRun>& runs, std::size_t samples,
   }
   std::vector<scheduler::AlikeLayers> layers;
   for (const auto& [run, degrees] : runs) costs->add(run, degrees, layers);
-  for (std::size_t s = 0; s < samples; ++s) sum += total_ms(costs->sample(layers, s));
+  for (const std::int32_t s : samples)
+    sum += total_ms(costs->sample(layers, static_cast<std::size_t>(s)));
   return sum;
 }
 
@@ -67,7 +68,7 @@ std::vector<GridRun> runs_of(const ParallelPlan& plan, const ModuleGroup& group)
 
 /// Which share of what samples weigh the busiest device of a replica takes: of a replica on grids
 /// that are larger than those that samples are weighed at, less than its layers' share.
-double busiest_share(const DeviceRuns& runs, double weight, std::size_t samples,
+double busiest_share(const DeviceRuns& runs, double weight, std::span<const std::int32_t> samples,
                      const scheduler::SampleCosts* costs) {
   double busiest = 0;
   for (const auto& [own, times] : runs)
@@ -188,7 +189,7 @@ std::vector<PhaseWork> phase_works(const ParallelPlan& plan, const SampleUnits& 
     }
     phase.bytes_per_row = element_bytes * work.columns();
     phase.inside_node = inside_node;
-    const std::size_t asked = std::min(samples, kSamplesAsked);
+    const auto asked = asked_samples(phase.samples);
     const double weight = work_of(runs_of(plan, plan.module_groups[g]), asked, costs);
     std::map<DeviceRuns, double> known;  // Most replicas are cut alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {

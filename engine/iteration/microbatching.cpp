@@ -138,7 +138,7 @@ Result<Microbatching::Weighed> Microbatching::work_of(const DealtBatch& batch,
   const auto shares = std::make_shared<const StageShares>(plan_, samples.value(), units.shapes());
   work.costs.task_ms = correction_->corrected(std::move(work.costs.task_ms), shares);
   if (work.times.empty())  // Who is said to be slow may be so in what was learned, too.
-    follow_speeds(plan_, *correction_, *shares, batch.samples.size(), work.phases);
+    follow_speeds(plan_, *correction_, *shares, work.phases);
   for (std::size_t p = 0; p < batch.pipelines.size(); ++p) {
     std::map<std::size_t, balancer::Workload> known;  // Of samples that are alike one says all.
     for (const auto sample : batch.pipelines[p]) {

@@ -73,13 +73,21 @@ Error no_room(const ParallelPlan& plan, ModuleGroupId group, std::size_t replica
 
 }  // namespace
 
+std::vector<std::int32_t> asked_samples(std::span<const double> works) {
+  constexpr std::size_t kMost = 256;
+  std::vector<std::int32_t> asked;
+  for (std::size_t s = 0; s < works.size() && asked.size() < kMost; ++s)
+    if (works[s] > 0) asked.push_back(static_cast<std::int32_t>(s));
+  return asked;
+}
+
 void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
-                   const StageShares& shares, std::size_t samples, std::vector<PhaseWork>& phases) {
+                   const StageShares& shares, std::vector<PhaseWork>& phases) {
   for (std::size_t g = 0; g < phases.size(); ++g) {
     const auto replicas = replicas_of(plan, ModuleGroupId{g});
+    const auto asked = asked_samples(phases[g].samples);
     for (std::size_t r = 0; r < replicas.size(); ++r)
-      phases[g].shares[r] *=
-          correction.slowdown(replicas[r], shares, std::min(samples, kSamplesAsked));
+      phases[g].shares[r] *= correction.slowdown(replicas[r], shares, asked);
   }
 }
 

@@ -19,14 +19,15 @@
 
 namespace troupe::engine {
 
-/// So many samples of a batch tell how fast a replica is, and how its stages share its work.
-inline constexpr std::size_t kSamplesAsked = 256;
+/// The samples of a batch that tell how fast replicas of a group are, and how their stages share
+/// its work: the first ones with work there, 256 at most. `works`: `PhaseWork::samples`.
+std::vector<std::int32_t> asked_samples(std::span<const double> works);
 
-/// Lets the shares of replicas follow their measured speeds, by what a few of the first `samples`
-/// samples take there (`CostCorrection::slowdown`). What is known of a shape counts where it was
+/// Lets the shares of replicas follow their measured speeds, by what a few samples take there
+/// (`asked_samples`, `CostCorrection::slowdown`). What is known of a shape counts where it was
 /// measured alone: others learn it when they get one.
 void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
-                   const StageShares& shares, std::size_t samples, std::vector<PhaseWork>& phases);
+                   const StageShares& shares, std::vector<PhaseWork>& phases);
 
 /// Fills in what units of each encoder's group take of the room that its replicas have for one
 /// microbatch (`scheduler::microbatch_rooms`), on the stage where that is most. Taken to add up,

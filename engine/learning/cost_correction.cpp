@@ -99,12 +99,12 @@ balancer::Workload CostCorrection::corrected(balancer::Workload weight, Pipeline
 }
 
 double CostCorrection::slowdown(ReplicaId replica, const StageShares& shares,
-                                std::size_t samples) const {
+                                std::span<const std::int32_t> samples) const {
   std::map<DeviceId, Sums> devices;
   for (const StageId stage : plan_.at(replica).stages) {
     Sums own;
-    for (std::size_t s = 0; s < samples; ++s)
-      for (const auto& share : shares.of(stage, static_cast<std::int32_t>(s)))
+    for (const std::int32_t sample : samples)
+      for (const auto& share : shares.of(stage, sample))
         own.add(share.predicted_ms, samples_.factor(share.shape));
     for (const DeviceId device : plan_.at(stage).devices) {
       devices[device].plain += own.plain;

@@ -88,10 +88,11 @@ class CostCorrection {
   balancer::Workload corrected(balancer::Workload weight, PipelineId pipeline,
                                const StageShares& shares, std::int32_t sample) const;
 
-  /// How many times as long as by the profile a replica takes for the first so many samples: its
-  /// busiest device, by the factors of their shapes in the stages there; exactly 1 where none
-  /// deviates. Cost: O(samples x stages of the replica x log(shapes)).
-  double slowdown(ReplicaId replica, const StageShares& shares, std::size_t samples) const;
+  /// How many times as long as by the profile a replica takes for these samples: its busiest
+  /// device, by the factors of their shapes in the stages there; exactly 1 where none deviates.
+  /// Cost: O(samples x stages of the replica x log(shapes)).
+  double slowdown(ReplicaId replica, const StageShares& shares,
+                  std::span<const std::int32_t> samples) const;
 
   /// Learns from a finished step of so long: `task_ms` is what the profile said of its tasks.
   /// Ignored once watching costs more than it brings.

@@ -182,11 +182,12 @@ TEST_CASE("a replica is as slow as what its samples take there says", "[engine]"
                                          two_layer_sample(200, 100)};
   const auto shares = world.shares(samples);
   // 600 rows for four times as long, and 200 as the profile says.
-  CHECK(correction.slowdown(ReplicaId{0}, shares, 2) ==
+  const std::vector<std::int32_t> both{0, 1}, slow{0}, none;
+  CHECK(correction.slowdown(ReplicaId{0}, shares, both) ==
         Approx((4 * 600 + 200) / 800.0).epsilon(0.05));
-  CHECK(correction.slowdown(ReplicaId{0}, shares, 1) == Approx(4).epsilon(0.05));
-  CHECK(correction.slowdown(ReplicaId{1}, shares, 2) == 1);  // The llm's bits stay.
-  CHECK(correction.slowdown(ReplicaId{0}, shares, 0) == 1);
+  CHECK(correction.slowdown(ReplicaId{0}, shares, slow) == Approx(4).epsilon(0.05));
+  CHECK(correction.slowdown(ReplicaId{1}, shares, both) == 1);  // The llm's bits stay.
+  CHECK(correction.slowdown(ReplicaId{0}, shares, none) == 1);
 }
 
 TEST_CASE("a part that was never measured takes what its samples say", "[engine]") {
