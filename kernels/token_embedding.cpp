@@ -1,9 +1,13 @@
 #include "kernels/token_embedding.hpp"
 
+#include <ATen/ops/_unique.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include <tuple>
 
 #include "kernels/device_copies.hpp"
 
@@ -20,6 +24,10 @@ void check_range(const at::Tensor& index, std::int64_t end, const char* what) {
   TORCH_CHECK_INDEX(least >= 0 && most < end, what, " ", least < 0 ? least : most,
                     " is out of range; there are ", end);
 }
+
+/// Whether a table's gradient is summed in fp32, over the tokens that occur: in its own type the
+/// rows of a token that occurs hundreds of times would no longer add up.
+bool is_narrow(const at::Tensor& weight) { return weight.element_size() < 4; }
 
 // Takes the text ids and positions apart first, so that ids at media positions are never read.
 struct Embed : torch::autograd::Function<Embed> {
@@ -38,9 +46,15 @@ struct Embed : torch::autograd::Function<Embed> {
       positions = to_device(*given, weight.device());
     }
     check_range(text_ids, weight.size(0), "token id");
-    text_ids = to_device(text_ids, weight.device());
-    context->save_for_backward({text_ids, text_positions, positions});
+    at::Tensor places = text_ids, occurring;  // Of ids among those that occur, in rising order.
+    if (is_narrow(weight) && weight.requires_grad()) {
+      std::tie(occurring, places) = at::_unique(text_ids, /*sorted=*/true, /*return_inverse=*/true);
+      occurring = to_device(occurring, weight.device());
+    }
+    places = to_device(places, weight.device());
+    context->save_for_backward({places, occurring, text_positions, positions});
     context->saved_data["vocabulary"] = weight.size(0);
+    text_ids = occurring.defined() ? to_device(text_ids, weight.device()) : places;
     auto text = weight.index_select(0, text_ids);
     if (!given) return text;
     auto out = at::empty({ids.size(0), weight.size(1)}, weight.options());
@@ -51,17 +65,29 @@ struct Embed : torch::autograd::Function<Embed> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto &text_ids = saved[0], &text_positions = saved[1], &positions = saved[2];
+    const auto &text_positions = saved[2], &positions = saved[3];
     const auto& gradient = gradients[0];
     variable_list results(4);
     if (context->needs_input_grad(1))
-      results[1] = at::embedding_dense_backward(
-          positions.defined() ? gradient.index_select(0, text_positions) : gradient, text_ids,
-          context->saved_data["vocabulary"].toInt(), /*padding_idx=*/-1,
-          /*scale_grad_by_freq=*/false);
+      results[1] =
+          of_table(positions.defined() ? gradient.index_select(0, text_positions) : gradient,
+                   saved[0], saved[1], context->saved_data["vocabulary"].toInt());
     if (positions.defined() && context->needs_input_grad(3))
       results[3] = gradient.index_select(0, positions);
     return results;
+  }
+
+  static at::Tensor of_table(const at::Tensor& rows, const at::Tensor& places,
+                             const at::Tensor& occurring, std::int64_t vocabulary) {
+    const auto summed = [&](const at::Tensor& values, std::int64_t count) {
+      return at::embedding_dense_backward(values, places, count, /*padding_idx=*/-1,
+                                          /*scale_grad_by_freq=*/false);
+    };
+    if (!occurring.defined()) return summed(rows, vocabulary);
+    auto table = at::zeros({vocabulary, rows.size(1)}, rows.options());
+    table.index_copy_(0, occurring,
+                      summed(rows.to(at::kFloat), occurring.size(0)).to(rows.scalar_type()));
+    return table;
   }
 };
 

@@ -1,6 +1,9 @@
 #include "kernels/token_embedding.hpp"
 
+#include <ATen/ops/all.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "tests/kernels/gradient_check.hpp"
 #include "tests/torch_catch.hpp"
@@ -37,6 +40,20 @@ TEST_CASE("embedding gradients reach used tokens and media rows", "[kernels][pro
               return embed_tokens(ids({1, 0, 1, 0, 2}), weight, ids({3, 1}), media);
             },
             {weight, media}) < 1e-8);
+}
+
+TEST_CASE("the gradient of a bf16 token is the sum of its rows, however many", "[kernels]") {
+  const auto weight = at::zeros({5, 8}, at::kBFloat16).requires_grad_();
+  std::vector<std::int64_t> list(1026, 2);
+  list[7] = 0;
+  list[9] = 99;  // A media position.
+  const auto media = values({1, 8}, 2).to(at::kBFloat16);
+  embed_tokens(at::tensor(list, at::kLong), weight, ids({9}), media).sum().backward();
+  const auto gradient = weight.grad().to(at::kFloat);
+  REQUIRE(weight.grad().scalar_type() == at::kBFloat16);
+  CHECK(gradient[2].eq(1024).all().item<bool>());
+  CHECK(gradient[0].eq(1).all().item<bool>());
+  for (const std::int64_t unused : {1, 3, 4}) CHECK(gradient[unused].eq(0).all().item<bool>());
 }
 
 TEST_CASE("a frozen embedding still passes gradients to media rows", "[kernels]") {
