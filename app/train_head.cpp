@@ -149,6 +149,7 @@ engine::ResumePoint live_resume(const Opened& opened, const JobProgress& live) {
   HeadMemory memory = engine::recall_head_memory(run, opened.resume.progress, live.step);
   resume.progress.learned = std::move(memory.costs);
   resume.slow = std::move(memory.slow);
+  resume.node_changes = memory.changes;
   auto& generation = resume.progress.generation;
   generation = std::max(generation, engine::newest_generation(run));
   // A later one goes out of the way.

@@ -106,6 +106,10 @@ bool Membership::told_to_end(NodeId node, std::string why) {
   return told_to_end_.size() == 1;
 }
 
+bool Membership::takes_state_away() const {
+  return std::ranges::any_of(leaving_, [](const auto& one) { return one.second.by_signal; });
+}
+
 std::map<NodeId, Leaving> Membership::keep_asked() {
   std::map<NodeId, Leaving> told, asked;
   for (auto& [node, leave] : leaving_)

@@ -136,6 +136,8 @@ class Membership {
 
   /// Who is to leave before the next step.
   const std::map<NodeId, Leaving>& leaving() const { return leaving_; }
+  /// Whether the process of one of them ends in any case.
+  bool takes_state_away() const;
   void leave(NodeId node, Leaving leaving) { leaving_.emplace(node, std::move(leaving)); }
   /// They stay after all. Returns who.
   std::map<NodeId, Leaving> keep_leaving() { return std::exchange(leaving_, {}); }

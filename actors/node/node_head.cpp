@@ -108,9 +108,13 @@ void search(Self self) {
       });
 }
 
-void call_off(NodeState& state) {
-  if (state.lost_head) *state.lost_head->called_off = true;
+/// Ends the search for a head. Returns whether that one is still to hear of a signal.
+bool call_off(NodeState& state) {
+  if (!state.lost_head) return false;
+  const bool is_untold = state.lost_head->is_untold;
+  *state.lost_head->called_off = true;
   state.lost_head.reset();
+  return is_untold;
 }
 
 NodeHolding holding_of(const NodeState& state) {
@@ -133,12 +137,11 @@ NodeHolding holding_of(const NodeState& state) {
 
 void taken_over(Self self, const caf::strong_actor_ptr& found, const NodeWelcome& welcome) {
   auto& state = self->state;
-  const bool is_untold = state.lost_head && state.lost_head->is_untold;
   if (state.lost_head && welcome.incarnation < state.welcome->incarnation) {
     state.lost_head->asked = nullptr;  // One that was replaced, and wakes: it orders nothing here.
     return search(self);
   }
-  call_off(state);
+  const bool is_untold = call_off(state);
   state.supervisor = caf::actor_cast<SupervisorActor>(found);
   state.welcome->incarnation = welcome.incarnation;
   state.welcome->heartbeat_interval_s = welcome.heartbeat_interval_s;
@@ -286,9 +289,7 @@ void head_lost(Self self, const std::string& why, bool is_gone) {
 void head_is_back(Self self) {
   auto& state = self->state;
   if (!state.lost_head || state.lost_head->asked) return;
-  const bool is_untold = state.lost_head->is_untold;
-  call_off(state);
-  if (is_untold) ask_to_leave(self);
+  if (call_off(state)) ask_to_leave(self);
 }
 
 void head_found(Self self, const caf::strong_actor_ptr& found) {

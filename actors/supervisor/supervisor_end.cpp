@@ -154,7 +154,7 @@ void finish_if_all_gone(Self self, bool at_once) {
 void end(Self self, JobEnd how) {
   auto& state = self->state;
   if (state.job.is_over()) return;
-  tell_of_change(self);
+  tell_of_losses(self);
   if (state.gathering)  // They wait for another head, with their state.
     for (std::size_t i = 0; i < state.job.members.size(); ++i) state.job.members.gone(NodeId{i});
   state.job.end();

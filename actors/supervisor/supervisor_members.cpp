@@ -11,6 +11,7 @@
 #include "actors/supervisor/supervisor_gather_joins.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
@@ -292,14 +293,15 @@ Status drain(Self self, NodeId id, const std::string& why, bool by_signal) {
   auto stay = state.job.members.staying();
   stay.erase(id);
   if (auto possible = plan_regrouping(state, stay, trial); !possible.ok()) return possible;
+  if (!trial.room.ok() && !by_signal) return trial.room;
   state.job.members.leave(id, Leaving{why, now(self), by_signal});
   send_to_node(self, id, leave_atom::value, why);
   const std::string leaves =
       describe(state.job.members, id) + " leaves before the next step: " + why;
-  if (const std::string few = too_few_behind_leavers(state); !few.empty())
-    state.resources->logger.warning(leaves + "; " + few);
-  else
-    state.resources->logger.info(leaves);
+  const std::string few = too_few_behind_leavers(state);
+  const std::string doubts = tight_words(trial) + (few.empty() ? "" : "; " + few);
+  state.resources->logger.log(doubts.empty() ? observe::LogLevel::info : observe::LogLevel::warning,
+                              leaves + doubts);
   return Done{};
 }
 
@@ -371,7 +373,8 @@ bool change_members(Self self) {
   for (const NodeId node : regrouping.joined)
     regrouping.reasons[node] = describe(state.job.members, node) + " joined";
   auto decided = plan_regrouping(state, state.job.members.staying(), regrouping);
-  if (decided.ok()) decided = regrouping.room;
+  // A process that ends in any case waits for no room: as behind a loss.
+  if (decided.ok() && !state.job.members.takes_state_away()) decided = regrouping.room;
   if (!decided.ok()) {
     give_up_change(self, decided.error());
     return give_up_warm_up(self);

@@ -4,7 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "scheduler/recovery/layout_choice.hpp"
 
 namespace troupe::actors {
 
@@ -15,6 +17,18 @@ namespace {
 constexpr std::chrono::seconds kInterval{10};
 
 }  // namespace
+
+NodeChanges node_changes(const SupervisorState& state) {
+  NodeChanges changes = state.resources->resume.node_changes;
+  changes.count += state.job.members.changes();
+  if (state.began) changes.elapsed_ms += milliseconds_between(*state.began, state.last_finish);
+  return changes;
+}
+
+double quiet_ms(const SupervisorState& state) {
+  const NodeChanges changes = node_changes(state);
+  return scheduler::expected_quiet_ms(changes.count, changes.elapsed_ms);
+}
 
 void remember(SupervisorSelf self) {
   auto& state = self->state;
@@ -30,8 +44,8 @@ void remember(SupervisorSelf self) {
 
 void learned_for_next_head(SupervisorSelf self, const LearnedCosts& learned) {
   auto& state = self->state;
-  state.for_next_head.due = std::make_shared<const HeadMemory>(
-      HeadMemory{state.job.loop.progress().step, learned, state.slow_nodes.notes()});
+  state.for_next_head.due = std::make_shared<const HeadMemory>(HeadMemory{
+      state.job.loop.progress().step, learned, state.slow_nodes.notes(), node_changes(state)});
 }
 
 }  // namespace troupe::actors

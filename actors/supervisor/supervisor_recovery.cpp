@@ -47,10 +47,19 @@ void add_loss(const SupervisorState& state, Regrouping& regrouping, NodeId lost,
     regrouping.noticed = noticed;
     regrouping.detect_ms = milliseconds_between(first, noticed);
   }
+  regrouping.left = state.job.left_without(lost);
+  if (std::ranges::find(regrouping.lost, lost) != regrouping.lost.end())
+    return;  // While the model was collected, which did not come whole.
   regrouping.lost.push_back(lost);
   regrouping.why_lost += (regrouping.why_lost.empty() ? "" : "; ") + what;
   std::erase(regrouping.joined, lost);
   std::erase(regrouping.drained, lost);
+}
+
+std::string tight_words(const Regrouping& regrouping) {
+  return regrouping.room.ok() ? ""
+                              : "; memory may not do while its next layout comes up: " +
+                                    regrouping.room.error().message;
 }
 
 void add_newcomers(const SupervisorState& state, Regrouping& regrouping) {
@@ -83,17 +92,13 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   if (!decided.ok()) return decided;
   add_newcomers(state, regrouping);
   add_loss(state, regrouping, lost, what, noticed);
-  const std::string tight = regrouping.room.ok() ? ""
-                                                 : "; memory may not do while its next layout "
-                                                   "comes up: " +
-                                                       regrouping.room.error().message;
   WaitVerdict verdict =
       weigh_wait(state, regrouping, without(state.job.members.staying(), lost), noticed);
   const bool waits = verdict.wait.has_value();
   state.resources->logger.warning(
       what +
       (waits ? "; the job waits before it goes on without it" : "; the job goes on without it") +
-      tight + verdict.words);
+      tight_words(regrouping) + verdict.words);
   const Move move = state.job.lose(lost);
   let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
@@ -113,7 +118,8 @@ std::string unsaved_without(const SupervisorState& state, NodeId lost) {
 
 void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
-  auto left = state.job.left_without(lost);
+  add_loss(state, state.regrouping, lost, what, now(self));
+  auto left = state.regrouping.left;
   const WorthSaving worth = worth_saving(state, left);
   state.stopping.unsaved = unsaved_without(state, lost);
   add_orphans(state.job.held(), left, state.stopping.orphans);
@@ -125,6 +131,7 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
                                                     check_holders(state, left).error().message));
   state.job.halt();  // One that comes up may want a place for the lost one.
   state.job.members.place(std::move(left));
+  tell_of_losses(self);
   state.stopping.failed_step = 0;
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
   finish_ended_steps(self);  // Who is left may have been waiting for it alone.
@@ -152,13 +159,15 @@ std::optional<std::string> go_on_without(Self self, NodeId lost, const std::stri
   if (wait_for_nodes(self, lost, what, goes_on.error())) return std::nullopt;
   const std::string hindrance = "; it cannot be done without: " + goes_on.error().message;
   if (end_with_what_is_left(self, lost, what, hindrance)) return std::nullopt;
+  add_loss(self->state, self->state.regrouping, lost, what, now(self));
   const bool is_saved = self->state.saves.last_step > 0;
   return hindrance + (is_saved ? "" : "; there is no checkpoint to resume from");
 }
 
 void do_without_holder(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
-  auto left = state.job.left_without(lost);
+  add_loss(state, state.regrouping, lost, what, now(self));
+  auto left = state.regrouping.left;
   if (is_whole(left)) state.job.members.place(std::move(left));
   std::erase_if(state.devices, [lost](const DeviceSlot& device) { return device.node == lost; });
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);

@@ -26,6 +26,9 @@ Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
 void add_loss(const SupervisorState& state, Regrouping& regrouping, NodeId lost,
               const std::string& what, Time noticed);
 
+/// A clause of the log where a change may find no room beside the present layout; else empty.
+std::string tight_words(const Regrouping& regrouping);
+
 /// The same of those that joined and have no work yet.
 void add_newcomers(const SupervisorState& state, Regrouping& regrouping);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/supervisor/supervisor_layout.hpp"
+#include "actors/supervisor/supervisor_memory.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
@@ -100,11 +101,11 @@ void add_warm_up(const Regrouping& regrouping, observe::RunEvent& event) {
   event.warm_up_steps = warmed.steps;
 }
 
-/// An event for each kind of what happened. Losses come first: these cost the most. `first`: what
-/// the change took, where that is known.
-std::vector<observe::RunEvent> events_of(const SupervisorState& state,
+/// An event for each kind of what happened, behind which state lies as in `placed`. Losses come
+/// first: these cost the most. `first`: what the change took, where that is known.
+std::vector<observe::RunEvent> events_of(const SupervisorState& state, const Regrouping& regrouping,
+                                         const StatePlacement& placed,
                                          const observe::RunEvent& first) {
-  const Regrouping& regrouping = state.regrouping;
   std::vector<observe::RunEvent> events;
   const auto add = [&](const char* kind, const std::vector<NodeId>& nodes, std::string why) {
     observe::RunEvent event;
@@ -116,7 +117,7 @@ std::vector<observe::RunEvent> events_of(const SupervisorState& state,
     event.kind = kind;
     event.nodes = nodes;
     event.why = std::move(why);
-    event.tolerance_left = tolerance_of(state.change.want);
+    event.tolerance_left = std::max(0, tolerance_of(placed));
     events.push_back(std::move(event));
   };
   if (regrouping.is_takeover || !regrouping.lost.empty())
@@ -207,7 +208,7 @@ scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePla
                                   left,
                                   network_bytes_per_ms(state),
                                   state.step_ms_before,
-                                  state.quiet_ms};
+                                  quiet_ms(state)};
   changing.fits = [&setup, rooms](const ParallelPlan& plan) {
     return can_be_taken_up(setup, plan, rooms);
   };
@@ -244,7 +245,7 @@ void regroup(Self self) {
   if (state.waiting)
     state.regrouping.waited_ms += milliseconds_between(state.waiting->begun, now(self));
   bring_up(self, state.regrouping.plan, state.regrouping.change);
-  for (observe::RunEvent& event : events_of(state, {})) {
+  for (observe::RunEvent& event : events_of(state, state.regrouping, state.change.want, {})) {
     event.is_under_way = true;
     self->send(state.actors.recorder, std::make_shared<const observe::RunEvent>(std::move(event)));
   }
@@ -257,7 +258,7 @@ void regrouped(Self self) {
   for (const NodeId node : regrouping.drained)
     if (is_awaited_by_save(state, node))
       give_up_save(self, "a node that leaves has not written its share");
-  state.replay = events_of(state, phases_of(state, now(self)));
+  state.replay = events_of(state, regrouping, state.change.want, phases_of(state, now(self)));
   state.replayed_change = change_words(regrouping);
   std::string idle;
   if (!regrouping.idle.empty())
@@ -319,11 +320,14 @@ void tell_of_change(Self self) {
 
 void tell_of_losses(Self self) {
   auto& state = self->state;
-  observe::RunEvent waited;
-  waited.detect_ms = state.regrouping.detect_ms;
-  waited.waited_ms = milliseconds_between(state.waiting->begun, now(self));
-  state.replay = events_of(state, waited);
-  for (auto& event : state.replay) event.tolerance_left = tolerance_of(state.job.members.placed());
+  tell_of_change(self);  // Of one before, whose first step has not ended.
+  Regrouping untold = std::exchange(state.regrouping, {});
+  untold.joined.clear();
+  untold.drained.clear();
+  observe::RunEvent seen;
+  seen.detect_ms = untold.detect_ms;
+  if (state.waiting) seen.waited_ms = milliseconds_between(state.waiting->begun, now(self));
+  state.replay = events_of(state, untold, untold.left, seen);
   tell_of_change(self);
 }
 

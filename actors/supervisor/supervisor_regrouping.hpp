@@ -63,7 +63,8 @@ void take_templates(SupervisorSelf self, const TemplateSetPtr& templates);
 /// another one follows, or the job ends.
 void tell_of_change(SupervisorSelf self);
 
-/// The same of losses that no layout follows: the job waited for others, and ends.
+/// The same of losses that no layout follows, or will, if there are any: the job ends, and may have
+/// waited for others before.
 void tell_of_losses(SupervisorSelf self);
 
 /// The first step of a new layout has ended: says what the change took.

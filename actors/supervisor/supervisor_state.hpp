@@ -23,7 +23,6 @@
 #include "actors/supervisor/slow_nodes.hpp"
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "runtime/state/checkpoint_manifest.hpp"
-#include "scheduler/recovery/layout_choice.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
 #include "scheduler/recovery/wait_choice.hpp"
 
@@ -141,10 +140,9 @@ struct SupervisorState {
   std::vector<observe::RunEvent> replay;  ///< Of a regrouping whose first step still runs.
   std::string replayed_change;            ///< `the loss of node 2`: the same one.
   std::optional<Time> began;              ///< To train.
-  double quiet_ms = scheduler::expected_quiet_ms(0, 0);  ///< Until the next of them, expected.
-  double step_ms_before = 0;        ///< Of the last finished step; 0: there is none.
-  double samples_per_s_before = 0;  ///< The same.
-  double last_loss = 0;             ///< The same.
+  double step_ms_before = 0;              ///< Of the last finished step; 0: there is none.
+  double samples_per_s_before = 0;        ///< The same.
+  double last_loss = 0;                   ///< The same.
   ActorHandles actors;
   Time last_finish;
   std::deque<Collection> collections;

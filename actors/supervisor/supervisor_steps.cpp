@@ -90,8 +90,6 @@ void finish_step(Self self) {
   replayed(self, record->metrics);
   state.step_ms_before = record->metrics.step_ms;
   state.samples_per_s_before = samples_per_s(record->metrics);
-  state.quiet_ms = scheduler::expected_quiet_ms(
-      state.job.members.changes(), milliseconds_between(*state.began, state.last_finish));
   state.last_loss = record->metrics.loss;
   save_if_due(self);
   go_on(self, state.job.finished());

@@ -22,12 +22,6 @@ using Self = SupervisorSelf;
 /// Exit code of a job with too few nodes that has nothing to resume from.
 constexpr std::int32_t kTooFew = 1;
 
-bool takes_its_state_away(const Membership& members) {
-  const auto& leaving = members.leaving();
-  return std::any_of(leaving.begin(), leaving.end(),
-                     [](const auto& one) { return one.second.by_signal; });
-}
-
 /// What there is and what would be enough: the layout before is known to work.
 std::string too_few_text(const SupervisorState& state, const Error& why) {
   const std::size_t left = state.job.members.present().size();
@@ -136,7 +130,7 @@ bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error
   auto& state = self->state;
   const job::Job& job = state.resources->setup.job;
   if (is_own_place(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
-      takes_its_state_away(state.job.members) ||
+      state.job.members.takes_state_away() ||
       !check_holders(state, state.job.left_without(lost)).ok())
     return false;
   Regrouping regrouping;

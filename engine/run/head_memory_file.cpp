@@ -26,6 +26,13 @@ double positive(const Json& json, const char* key) {
   return value;
 }
 
+double not_negative(const Json& json, const char* key) {
+  const double value = json.at(key).get<double>();
+  if (!(std::isfinite(value) && value >= 0))
+    throw state::BadManifest(std::string("'") + key + "' is no number from 0 on");
+  return value;
+}
+
 HeadMemory memory_of(const Json& json) {
   HeadMemory memory;
   memory.step = state::number(json, "step");
@@ -33,6 +40,7 @@ HeadMemory memory_of(const Json& json) {
   for (const Json& entry : state::list(json, "slow"))
     memory.slow.push_back({NodeId{state::number(entry, "node")}, positive(entry, "times"),
                            positive(entry, "own_usual"), positive(entry, "beside_usual")});
+  memory.changes = {state::number(json, "changes"), not_negative(json, "elapsed_ms")};
   return memory;
 }
 
@@ -45,7 +53,11 @@ Status write_head_memory(const fs::path& run, const HeadMemory& memory) {
                     {"times", note.times},
                     {"own_usual", note.own_usual},
                     {"beside_usual", note.beside_usual}});
-  const Json json{{"step", memory.step}, {"learned", state::json_of(memory.costs)}, {"slow", slow}};
+  const Json json{{"step", memory.step},
+                  {"learned", state::json_of(memory.costs)},
+                  {"slow", slow},
+                  {"changes", memory.changes.count},
+                  {"elapsed_ms", memory.changes.elapsed_ms}};
   return observe::write_whole_file(run / kFile, json.dump() + "\n");
 }
 
@@ -63,7 +75,7 @@ HeadMemory recall_head_memory(const fs::path& run, const JobProgress& saved,
                               std::int64_t live_step) {
   auto memory = read_head_memory(run);
   if (memory && memory->step >= saved.step && memory->step <= live_step) return *std::move(memory);
-  return {saved.step, saved.learned, {}};
+  return {saved.step, saved.learned};
 }
 
 }  // namespace troupe::engine

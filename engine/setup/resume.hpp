@@ -31,6 +31,7 @@ struct ResumePoint {
   std::int64_t saved_step = 0;           ///< Of the newest checkpoint; 0: there is none.
   std::int64_t recorded_step = 0;        ///< Where `is_live`: the last one whose records are whole.
   std::vector<SlowNodeNote> slow = {};   ///< Where `is_live`: as the head before knew its nodes.
+  NodeChanges node_changes = {};         ///< Where `is_live`: those that it saw.
 
   bool is_start() const { return folder.empty() && !is_live; }
 };

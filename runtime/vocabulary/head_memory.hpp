@@ -23,10 +23,19 @@ struct SlowNodeNote {
   friend bool operator==(const SlowNodeNote&, const SlowNodeNote&) = default;
 };
 
+/// How often nodes of a job were lost, joined or left while it trained.
+struct NodeChanges {
+  std::int64_t count = 0;
+  double elapsed_ms = 0;  ///< Of training, in which they did; >= 0.
+
+  friend bool operator==(const NodeChanges&, const NodeChanges&) = default;
+};
+
 struct HeadMemory {
   std::int64_t step = 0;  ///< The last one that it comes from.
   LearnedCosts costs;
-  std::vector<SlowNodeNote> slow;  ///< Ascending by node.
+  std::vector<SlowNodeNote> slow = {};  ///< Ascending by node.
+  NodeChanges changes = {};
 
   friend bool operator==(const HeadMemory&, const HeadMemory&) = default;
 };

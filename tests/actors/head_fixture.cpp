@@ -187,6 +187,10 @@ void Head::finished_in(std::size_t device, std::int64_t step, std::int64_t stage
   tell(report);
 }
 
+void Head::kill(std::int32_t pid) {
+  tell(exited_atom::value, pid, std::string("was killed by signal 9"), std::int32_t{9});
+}
+
 void Head::leave(const std::vector<std::size_t>& ids) {
   for (const std::size_t id : ids) caf::anon_send_exit(nodes[id], caf::exit_reason::kill);
   system.run();

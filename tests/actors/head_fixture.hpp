@@ -90,6 +90,12 @@ class Head {
   /// The same of a device each of whose stages took so long.
   void finished_in(std::size_t device, std::int64_t step, std::int64_t stage_ms);
 
+  /// The process of this number is killed.
+  void kill(std::int32_t pid);
+
+  /// That of the node-th that joined.
+  void lose(std::size_t node) { kill(static_cast<std::int32_t>(100 + node)); }
+
   /// These nodes' processes end, as they do when they were told to stop.
   void leave(const std::vector<std::size_t>& ids);
 

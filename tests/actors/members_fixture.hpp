@@ -41,13 +41,18 @@ struct Members {
     setup.costs = costs;
   }
 
-  /// Node 1 is lost, the job goes on without it, and another process is ready in its place.
-  void replace_one() {
+  /// Node 1 is lost, the job goes on without it, and another process in its place opens its data.
+  void begin_to_replace_one() {
     head.plan(0);
     lose(1);
     bring_up(2, {0, 2, 3});
     head.plan(0);
     REQUIRE(head.join("another") == "1");
+  }
+
+  /// The same, and it is ready.
+  void replace_one() {
+    begin_to_replace_one();
     head.ready(1);
   }
 
@@ -68,10 +73,7 @@ struct Members {
     for (std::size_t device = 0; device < devices; ++device) head.finished(device, step, epoch);
   }
 
-  void lose(std::size_t node) {
-    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"), std::int32_t{9});
-  }
+  void lose(std::size_t node) { head.lose(node); }
 
   /// The answer to a request, or why there is none and the fix.
   std::string ask(ControlRequest::Kind kind, std::int32_t node = -1) {

@@ -19,10 +19,7 @@ class RecoveringHead {
     head.start_training();
   }
 
-  void lose(std::size_t node) {
-    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"), std::int32_t{9});
-  }
+  void lose(std::size_t node) { head.lose(node); }
 
   /// The nodes that are left take up the newest layout.
   void bring_up(EpochNumber epoch, const std::vector<std::size_t>& nodes) {

@@ -34,8 +34,7 @@ struct Resumed {
   }
 
   void lose(std::size_t node) {
-    head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-              std::string("was killed by signal 9"), std::int32_t{9});
+    head.lose(node);
     head.system.pass(400ms);
   }
 
@@ -163,7 +162,7 @@ TEST_CASE("a loss for which no templates can be drawn goes on from what survives
     return Error{Errc::bad_data, "all samples are bad", {}, {}};
   };
   head.start_training();
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  head.lose(1);
   CHECK_FALSE(head.ended);
   REQUIRE(head.seen[2].configurations.size() == 2);
   CHECK((head.seen[2].configurations[1].plan.nodes() == std::set<NodeId>{NodeId{2}, NodeId{3}}));
@@ -177,7 +176,7 @@ TEST_CASE("a job with too few nodes trains on, then saves and ends", "[actors][c
   head.start_training();
   head.plan(0);
   head.run_step(1);
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  head.lose(1);
   for (const std::size_t id : {0u, 2u, 3u})
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
   for (const std::size_t id : {0u, 2u, 3u})
@@ -219,7 +218,7 @@ TEST_CASE("a spare node stands by, and works once another one is lost", "[actors
   CHECK(told().nodes[3].state == "standing by");
   head.resources.setup.job.cluster.spares = 1;
   head.plan(0);
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  head.lose(1);
   REQUIRE(head.seen[3].configurations.size() == 2);
   CHECK((head.seen[3].configurations[1].plan.nodes() ==
          std::set<NodeId>{NodeId{0}, NodeId{2}, NodeId{3}}));
@@ -249,12 +248,12 @@ TEST_CASE("copies of a spare node come behind a loss, which does not wait for th
   };
   head.start_training();
   head.tell(templates_of(head.resources.setup));
-  head.tell(exited_atom::value, 103, std::string("was killed by signal 9"), std::int32_t{9});
+  head.lose(3);
   bring_up(2, {0, 1, 2});
   head.plan(0);
   head.join("host", 3);
   head.ready(3);
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  head.lose(1);
   REQUIRE(head.seen[0].configurations.size() == 3);
   CHECK((head.seen[0].configurations[2].plan.nodes() == std::set<NodeId>{NodeId{0}, NodeId{2}}));
   bring_up(3, {0, 2, 3});

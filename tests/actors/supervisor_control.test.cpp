@@ -51,11 +51,7 @@ TEST_CASE("the job's owner hears who comes, who goes and who is silent", "[actor
 
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  head.join("another");
+  members.begin_to_replace_one();
   head.pass(1400ms, {0, 1, 2});  // Twice cluster.heartbeat_interval_s is 1 s.
   const auto status = observe::read_status(members.ask(Kind::status)).value();
   CHECK(status.nodes[1].state == "joining");

@@ -86,8 +86,7 @@ TEST_CASE("a node that is cut off from the head goes behind a loss that came fir
   Head head(9);
   head.join_all();
   cut_off(head, 1);
-  head.tell(exited_atom::value, std::int32_t{100}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.lose(0);
   CHECK(head.seen[1].stops.empty());
   head.pass(1s, {1, 2, 3});
   CHECK_FALSE(head.ended);

@@ -27,6 +27,9 @@ TEST_CASE("a node lost before COMMIT leaves the step undecided and is named", "[
   CHECK(head.ended->exit_code == 1);
   CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost"));
   CHECK(says(head.ended->message, "step 1 was not finished"));
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(head.recorder.events[0].tolerance_left == 0);  // Not all state is there: none more.
   for (std::size_t id = 0; id < 3; ++id) {
     CHECK(head.seen[id].decisions.empty());
     CHECK(head.seen[id].stops.size() == 1);
@@ -39,8 +42,7 @@ TEST_CASE("a node lost after COMMIT does not take the word back", "[actors][erro
   head.plan(0);
   for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
   for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1);
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.lose(3);
 
   REQUIRE(head.ended);
   CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
@@ -60,8 +62,7 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
   head.run_step(1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   REQUIRE(head.recorder.collections.size() == 1);
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.lose(3);
   CHECK_FALSE(head.ended);
 
   SECTION("all had come: the job is done") {
@@ -69,6 +70,9 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
     head.leave({0, 1, 2});
     REQUIRE(head.ended);
     CHECK(head.ended->exit_code == 0);
+    REQUIRE(head.recorder.events.size() == 1);
+    CHECK(head.recorder.events[0].kind == "lost");
+    CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
   }
   SECTION("something had not: it is collected from the others") {
     head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
@@ -98,6 +102,8 @@ TEST_CASE("a node lost while the model is written does no harm", "[actors]") {
     CHECK_FALSE(head.ended);
     REQUIRE(head.seen[0].saves.size() == 1);
     CHECK(head.seen[0].saves[0].step == 1);
+    REQUIRE(head.recorder.events.size() == 1);
+    CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
   }
 }
 
@@ -114,8 +120,7 @@ TEST_CASE("tensors that did not come are told before whose they are", "[actors][
   CHECK_FALSE(head.ended);
   if (is_lost) {
     head.tell(lost_atom::value, NodeId{0}, NodeId{3}, EpochNumber{1}, std::string("reset"));
-    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-              std::int32_t{9});
+    head.lose(3);
   }
   head.pass(1s, {0, 1, 2});
   CHECK_FALSE(head.ended);
@@ -133,8 +138,7 @@ TEST_CASE("a model that did not come whole does not end a job that waits for nod
   saving.run_step(1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {3}}};
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.lose(3);
   head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
   caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});  // It has answered.
   head.system.run();
@@ -153,8 +157,7 @@ TEST_CASE("a node lost while the model is written is the reason where it alone h
   head.plan(0);
   head.run_step(1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.lose(3);
   head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
   CHECK(head.seen[0].saves.size() == 1);  // What is left is saved, unless nobody is.
   head.leave({0, 1, 2});
@@ -171,8 +174,7 @@ TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors
   head.plan(0);
   head.run_step(1);
   for (std::size_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, 1, {}});
-  head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.lose(3);
   head.leave({0, 1, 2});
   head.system.pass(400ms);
   REQUIRE(head.ended);
@@ -189,8 +191,7 @@ TEST_CASE("a lost node is the reason, not the peers that missed it", "[actors][e
   head.system.pass(200ms);
   CHECK_FALSE(head.ended);
   SECTION("its process tells how it ended") {
-    head.tell(exited_atom::value, std::int32_t{103}, std::string("was killed by signal 9"),
-              std::int32_t{9});
+    head.lose(3);
     REQUIRE(head.ended);
     CHECK(says(head.ended->message, "node 3 (host, pid 103) was lost: was killed by signal 9"));
   }

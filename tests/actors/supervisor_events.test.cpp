@@ -201,8 +201,7 @@ class Episode {
       case 0:  // It is killed, and its parent notices.
         if (!place.is_alive || is_careful()) return;
         place.is_alive = false;
-        head_.tell(exited_atom::value, place.pid, std::string("was killed by signal 9"),
-                   std::int32_t{9});
+        head_.kill(place.pid);
         break;
       case 1:  // Its machine vanishes.
         if (!place.is_alive || is_careful()) return;

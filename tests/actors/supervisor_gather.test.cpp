@@ -130,7 +130,7 @@ TEST_CASE("a loss behind a takeover is borne before a batch is planned", "[actor
   CHECK(head.seen[0].configurations[0].plan == head.resources.plan);  // Nothing calls for another.
   CHECK(drawn == 0);
   head.bring_up(2);
-  head.tell(exited_atom::value, 101, std::string("was killed by signal 9"), std::int32_t{9});
+  head.lose(1);
   CHECK_FALSE(head.ended);
   CHECK(drawn == 1);
   REQUIRE(head.seen[0].configurations.size() == 2);

@@ -13,11 +13,7 @@ using namespace std::chrono_literals;
 TEST_CASE("a node that joins a running job works from the next step on", "[actors][members]") {
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  CHECK(head.join("another") == "1");
+  members.begin_to_replace_one();
   CHECK(head.seen[1].configurations.size() == 1);
   head.ready(1);
   CHECK(head.seen[0].configurations.size() == 2);  // The step under way comes first.
@@ -174,12 +170,7 @@ TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][mem
   Members members;
   Head& head = members.head;
   head.tell(std::make_shared<const scheduler::TemplateSet>());  // Nothing can be cut anew.
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  head.join("another");
-  head.ready(1);
+  members.replace_one();
   members.run_step(1, 2);
   CHECK(head.seen[0].configurations.size() == 2);
   CHECK(says(members.log(), "node 1 joined and waits for work"));

@@ -28,8 +28,7 @@ struct ScatteredModel {
             }) {}
 
   void lose(std::size_t node, const std::vector<std::size_t>& left) {
-    saving.head.tell(exited_atom::value, static_cast<std::int32_t>(100 + node),
-                     std::string("was killed by signal 9"), std::int32_t{9});
+    saving.head.lose(node);
     saving.head.pass(400ms, left);
   }
 

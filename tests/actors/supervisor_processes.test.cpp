@@ -11,16 +11,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void end_process(Head& head, std::int32_t pid) {
-  head.tell(exited_atom::value, pid, std::string("was killed by signal 9"), std::int32_t{9});
-}
-
 TEST_CASE("a node of another machine is not lost with a process of the head's that has its number",
           "[actors][members]") {
   Head head(9, [](job::Job& job) { job.cluster.local_nodes = 2; });
   SECTION("one of the head's own that has not come yet") {
     REQUIRE(head.join(NodeHello{"far", 7, 2, "1.0 (abc)"}) == "2");
-    end_process(head, 7);
+    head.kill(7);
     REQUIRE(head.ended);
     CHECK(says(head.ended->message,
                "a local node process (pid 7) was killed by signal 9 before "
@@ -33,7 +29,7 @@ TEST_CASE("a node of another machine is not lost with a process of the head's th
     head.bring_up(1);
     head.tell(templates_of(head.resources.setup));
     head.plan(0);
-    end_process(head, 100);
+    head.lose(0);
     for (const std::size_t id : {1u, 2u, 3u})
       head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
     for (const std::size_t id : {1u, 2u, 3u})
@@ -41,7 +37,7 @@ TEST_CASE("a node of another machine is not lost with a process of the head's th
     REQUIRE(head.join(NodeHello{"far", 101, 0, "1.0 (abc)"}) == "0");
     head.ready(0);
     REQUIRE(head.seen[0].stops.size() == 1);  // Of the one before it.
-    end_process(head, 101);
+    head.lose(1);
     CHECK(head.seen[0].stops.size() == 1);
     CHECK(head.seen[1].stops.size() == 1);
   }
@@ -51,16 +47,12 @@ TEST_CASE("a connection that was lost a moment ago is not that of who has the pl
           "[actors][members]") {
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  REQUIRE(head.join("another") == "1");
+  members.begin_to_replace_one();
   caf::anon_send_exit(head.nodes[1], caf::exit_reason::kill);
   head.system.run();
   const bool is_replaced = GENERATE(true, false);
   if (is_replaced) {
-    end_process(head, 104);  // What it says comes before that of its connection.
+    head.kill(104);  // What it says comes before that of its connection.
     REQUIRE(head.join("third") == "1");
   }
   const std::size_t stops = head.seen[1].stops.size();

@@ -2,6 +2,7 @@
 
 #include <catch2/generators/catch_generators.hpp>
 
+#include <csignal>
 #include <utility>
 
 #include "tests/actors/recovering_head.hpp"
@@ -310,8 +311,14 @@ TEST_CASE("each loss is told, also of one that another follows", "[actors][recov
   recovering.lose(1);
   recovering.bring_up(2, {0, 2, 3});
   recovering.lose(0);
-  recovering.bring_up(3, {2, 3});
-  recovering.run_step(1, 3, 2);
+  SECTION("whose layout trains a step") {
+    recovering.bring_up(3, {2, 3});
+    recovering.run_step(1, 3, 2);
+  }
+  SECTION("whose layout never comes up") {
+    for (int i = 0; i < 2; ++i) head.tell(stop_atom::value, std::int32_t{SIGTERM});
+    REQUIRE(head.ended);
+  }
   REQUIRE(head.recorder.events.size() == 2);
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{1}}));
   CHECK(head.recorder.events[0].replay_ms == 0);

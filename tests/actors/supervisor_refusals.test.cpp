@@ -109,11 +109,7 @@ TEST_CASE("a newcomer gets no more than it says that it has room for", "[actors]
   const std::int64_t bytes = GENERATE(1000, 1'000'000'000);
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  head.join("another");
+  members.begin_to_replace_one();
   head.ready(1, {60, 7}, {}, bytes);
   members.run_step(1, 2);
   CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}) == (bytes > 1000));

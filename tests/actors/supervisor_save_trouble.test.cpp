@@ -4,8 +4,10 @@
 
 #include "actors/supervisor/supervisor_save.hpp"
 
+#include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -226,6 +228,11 @@ TEST_CASE("a stop does not wait for ever for its save", "[actors][errors]") {
                                             : "there is no checkpoint to resume from"));
 }
 
+/// Events of losses, which come before all others here.
+std::ptrdiff_t losses_told(const Head& head) {
+  return std::ranges::count(head.recorder.events, "lost", &observe::RunEvent::kind);
+}
+
 // Window: the job stops
 TEST_CASE("a node that is lost while the job stops is done without", "[actors][recovery]") {
   SavingHead saving(9, [](job::Checkpointing&) {});
@@ -266,6 +273,10 @@ TEST_CASE("a node that is lost while the job stops is done without", "[actors][r
   CHECK(head.ended->exit_code == 75);
   CHECK(says(head.ended->message, "step " + std::to_string(saved) + " is saved:"));
   CHECK(says(saving.log(), "was lost: the connection to it was lost; the others save what"));
+  REQUIRE(losses_told(head) == 1);  // No layout follows, and it is told all the same.
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(head.recorder.events[0].generation == 1);
+  CHECK(head.recorder.events[0].tolerance_left == 0);
 }
 
 // Window: the job stops
@@ -291,11 +302,14 @@ TEST_CASE("a job that is to stop amid a layout that comes up saves without a nod
   for (const std::size_t id : {0u, 1u})  // What is said of the layout is no news any more.
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   CHECK(head.seen[0].saves.size() == 1);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}, NodeId{2}}));
   saving.write({2, 3});
   saving.keep();
   REQUIRE(head.ended);
   CHECK(head.ended->exit_code == 75);
   CHECK(says(head.ended->message, "step 1 is saved: the same command goes on from there"));
+  CHECK(losses_told(head) == 1);
 }
 
 // Window: nobody left sees a source of data, or no layout fits them
@@ -323,6 +337,10 @@ TEST_CASE("a node without which no layout can be leaves its state to the others,
       says(head.ended->message, "node 3 (host, pid 103) was lost: the connection to it was lost"));
   CHECK(says(head.ended->message,
              "it cannot be done without: no node of the layout sees data.sources[0]"));
+  REQUIRE(losses_told(head) == 1);
+  CHECK(head.recorder.events[0].step == (has_trained ? 2 : 1));
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
+  CHECK(says(head.recorder.events[0].why, "the connection to it was lost"));
   CHECK(says(head.ended->message, has_trained ? "step 1 is saved: the same command goes on"
                                               : "there is no checkpoint to resume from"));
 }

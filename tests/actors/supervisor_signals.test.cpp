@@ -184,5 +184,45 @@ TEST_CASE("who was lost and wakes says nothing for the process that has its plac
   CHECK_FALSE(head.ended);
 }
 
+/// Without node 3 each of nodes 1 and 2 trades most of its layers for others: either half has room
+/// on a device, and what comes has none beside what goes.
+void trading_places(job::Job& job) {
+  job.modules[2].config = models::LlmConfig{.num_hidden_layers = 6,
+                                            .hidden_size = 16,
+                                            .intermediate_size = 1200,
+                                            .num_attention_heads = 2,
+                                            .num_key_value_heads = 1};
+  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
+                                    {1, 0, {{"llm", LayerRange{0, 3}}}},
+                                    {2, 0, {{"llm", LayerRange{3, 6}}}},
+                                    {3, 0, {{"llm", LayerRange{6, 8}}}}}};
+  no_room_beside(job);
+  job.cluster.device_memory_gib *= 1.05;  // The embedding comes to three layers.
+}
+
+TEST_CASE("for want of room beside its layout a job keeps who is asked to leave, not who ends",
+          "[actors][members]") {
+  Members members(trading_places);
+  Head& head = members.head;
+  head.plan(0);
+  const bool is_told = GENERATE(true, false);
+  if (is_told) {
+    signal(head, 3);
+    head.pass(600ms, {0, 1, 2, 3});
+    CHECK(says(members.log(),
+               "memory may not do while its next layout comes up: parameters, gradients and "
+               "optimizer of device 0 of node 2 take"));
+  } else {
+    const std::string said = members.ask(ControlRequest::Kind::drain, 3);
+    CHECK(said.starts_with("no: "));
+    CHECK(says(said, "parameters, gradients and optimizer of device 0 of node 2 take"));
+  }
+  CHECK(head.seen[3].leaves.size() == (is_told ? 1 : 0));
+  members.run_step(1, 1);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.size() == (is_told ? 2 : 1));
+  CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{3}) != is_told);
+}
+
 }  // namespace
 }  // namespace troupe::actors

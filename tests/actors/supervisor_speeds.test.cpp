@@ -53,6 +53,7 @@ TEST_CASE("what another head would begin without is put down now and then, and w
   Head& head = members.head;
   head.profile_stage_ms = 10;
   head.scheduler.learned.profile = "then";
+  head.resources.resume.node_changes = {3, 5000};  // Under the head from which this one took over.
   std::int64_t step = 0;
   const auto run = [&](int steps, std::int64_t ms_of_last) {
     run_steps(head, step, steps, ms_of_last);
@@ -73,6 +74,9 @@ TEST_CASE("what another head would begin without is put down now and then, and w
   run(2, 10);
   CHECK(look() == 2);
   CHECK(written.at(27).step == 26);
+  CHECK(written.at(2).changes.count == 3);
+  CHECK(written.at(2).changes.elapsed_ms == Catch::Approx(5000).margin(500));
+  CHECK(written.at(27).changes.elapsed_ms == Catch::Approx(16000).margin(1000));
   run(25, 40);
   REQUIRE(look() == 3);  // No time has passed: node 3 was found slow.
   REQUIRE(written.rbegin()->second.slow.size() == 1);
@@ -105,8 +109,7 @@ TEST_CASE("plans hear how fast a node says that it is when it joins", "[actors][
   if (is_alike) return;
   CHECK((head.scheduler.times == std::map<NodeId, double>{{NodeId{1}, probe_ms}}));
   // Who comes after it may be as fast as any.
-  head.tell(exited_atom::value, std::int32_t{104}, std::string("was killed by signal 9"),
-            std::int32_t{9});
+  head.kill(104);
   CHECK(head.scheduler.times.at(NodeId{1}) == 1);
 }
 

@@ -332,12 +332,7 @@ TEST_CASE("state comes while others train where it would hold them up for long",
   Members members;
   Head& head = members.head;
   members.know_network(is_slow ? 1e-6 : 1);
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  head.join("another");
-  head.ready(1);
+  members.replace_one();
   head.system.pass(1000ms);
   members.run_step(1, 2);
   CHECK(head.seen[1].configurations.back().arriving.empty() == !is_slow);

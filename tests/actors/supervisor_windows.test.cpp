@@ -27,11 +27,6 @@ std::vector<std::size_t> others_of(std::size_t lost) {
   return others;
 }
 
-/// A process of that id ends.
-void kill_process(Head& head, std::int32_t pid) {
-  head.tell(exited_atom::value, pid, std::string("was killed by signal 9"), std::int32_t{9});
-}
-
 // Window: the first layout comes up
 TEST_CASE("a node that is lost while the first layout comes up is done without",
           "[actors][recovery]") {
@@ -45,7 +40,7 @@ TEST_CASE("a node that is lost while the first layout comes up is done without",
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{1}, 0.0);
   for (std::size_t id = 0; id < applied; ++id)
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{1});
-  kill_process(head, 101);
+  head.lose(1);
   CHECK_FALSE(head.ended);
   CHECK(head.scheduler.begins.empty());  // No step was planned on it.
   for (const std::size_t id : others_of(1)) {
@@ -85,7 +80,7 @@ TEST_CASE("a node that the head does not reach as the job begins is lost in a mo
   }
   CHECK_FALSE(head.ended);
   SECTION("its process has ended: the others begin") {
-    kill_process(head, 101);
+    head.lose(1);
     CHECK_FALSE(head.ended);
     REQUIRE(head.seen[0].configurations.size() == 2);
     CHECK((head.seen[0].configurations[1].plan.nodes() == kSecondPipeline));
@@ -130,7 +125,7 @@ TEST_CASE("one pipeline with standby holders bears a loss before its first batch
   if (!is_killed) {
     CHECK(says(head.ask({ControlRequest::Kind::drain, NodeId{1}}), "leaves before the next step"));
   } else {
-    kill_process(head, 101);
+    head.lose(1);
     CHECK_FALSE(head.ended);
     REQUIRE(head.seen[0].configurations.size() == 2);
     const ParallelPlan& next = head.seen[0].configurations[1].plan;
@@ -252,9 +247,9 @@ TEST_CASE("the same place is lost twice, with a new process in it", "[actors][re
   members.run_step(1, 2);
   members.bring_up(3, {0, 1, 2, 3});
   head.plan(1);
-  kill_process(head, 101);  // The first one, which is long gone.
+  head.lose(1);  // The first one, which is long gone.
   CHECK(head.seen[0].configurations.back().epoch_number == 3);
-  kill_process(head, 104);
+  head.kill(104);
   CHECK_FALSE(head.ended);
   REQUIRE(head.seen[0].configurations.back().epoch_number == 4);
   CHECK_FALSE(head.seen[0].configurations.back().plan.nodes().contains(NodeId{1}));
@@ -307,11 +302,7 @@ TEST_CASE("a node that is lost while another one joins leads to a layout with th
           "[actors][recovery]") {
   Members members;
   Head& head = members.head;
-  head.plan(0);
-  members.lose(1);
-  members.bring_up(2, {0, 2, 3});
-  head.plan(0);
-  REQUIRE(head.join("another") == "1");
+  members.begin_to_replace_one();
   const bool is_ready = GENERATE(true, false);
   if (is_ready) head.ready(1);
   members.lose(0);

@@ -18,6 +18,7 @@ HeadMemory example(std::int64_t step) {
   memory.costs.speed_steps = 12;
   memory.costs.parts = {{0, "", 64, 1.5, 3}};
   memory.slow = {{NodeId{3}, 4, 1.25, 1}};
+  memory.changes = {5, 1.5e6};
   return memory;
 }
 
@@ -40,27 +41,34 @@ TEST_CASE("what a head has learned is read as it was written", "[engine]") {
 TEST_CASE("another head goes by the newest that it can trust", "[engine]") {
   const testing::ScratchFolder scratch;
   // No file: the checkpoint's, or nothing.
-  CHECK((recall_head_memory(scratch.path(), saved_at(4), 9) ==
-         HeadMemory{4, saved_at(4).learned, {}}));
+  CHECK((recall_head_memory(scratch.path(), saved_at(4), 9) == HeadMemory{4, saved_at(4).learned}));
   CHECK((recall_head_memory(scratch.path(), {}, 9) == HeadMemory{}));
   REQUIRE(write_head_memory(scratch.path(), example(6)).ok());
   CHECK((recall_head_memory(scratch.path(), {}, 9) == example(6)));
   CHECK((recall_head_memory(scratch.path(), saved_at(4), 6) == example(6)));
   // The checkpoint is newer; and the run went back behind what the file says.
   CHECK(recall_head_memory(scratch.path(), saved_at(8), 9).step == 8);
-  CHECK((recall_head_memory(scratch.path(), saved_at(4), 5) ==
-         HeadMemory{4, saved_at(4).learned, {}}));
+  CHECK((recall_head_memory(scratch.path(), saved_at(4), 5) == HeadMemory{4, saved_at(4).learned}));
 }
 
 TEST_CASE("a file of learned costs that is damaged is as good as none", "[engine][errors]") {
   const testing::ScratchFolder scratch;
-  REQUIRE(write_head_memory(scratch.path(), example(6)).ok());
-  for (const char* text :
-       {"", "[]", "{\"step\":1", "{\"step\":1,\"learned\":{},\"slow\":[]}",
-        R"({"step":1,"learned":{"profile":"","stages":[],"speed_steps":0,"samples":[],"parts":[],)"
-        R"("watches":true,"benefit":0,"benefit_steps":0},)"
-        R"("slow":[{"node":1,"times":0,"own_usual":1,"beside_usual":1}]})"}) {
+  const auto write = [&scratch](const std::string& text) {
     std::ofstream(scratch.path() / "learned.json") << text;
+  };
+  const auto whole = [](const std::string& times, const std::string& elapsed_ms) {
+    return R"({"step":1,"learned":{"profile":"","stages":[],"speed_steps":0,"samples":[],)"
+           R"("parts":[],"watches":true,"benefit":0,"benefit_steps":0},)"
+           R"("slow":[{"node":1,"times":)" +
+           times + R"(,"own_usual":1,"beside_usual":1}],"changes":2,"elapsed_ms":)" + elapsed_ms +
+           "}";
+  };
+  write(whole("1", "0"));
+  CHECK(read_head_memory(scratch.path()));
+  for (const std::string& text : {std::string(), std::string("[]"), std::string("{\"step\":1"),
+                                  std::string("{\"step\":1,\"learned\":{},\"slow\":[]}"),
+                                  whole("0", "0"), whole("1", "-1"), whole("1", "\"\"")}) {
+    write(text);
     CHECK_FALSE(read_head_memory(scratch.path()));
   }
 }

@@ -875,9 +875,14 @@ def the_next_head_knows_what_the_one_before_learned(bench):
         expect(time.monotonic() < deadline and job.process.poll() is None, "what was learned is not written")
         time.sleep(0.1)
     job.nodes = kill_head(job)
+    known = {**json.loads(file.read_text(encoding="utf-8")), "changes": 7}  # None has come in the time of this case.
+    file.write_text(json.dumps(known), encoding="utf-8")
     seen = job.steps()
     job = another_head(bench, job, "learned", words, 2000)
-    job.wait_for(seen + 2)
+    job.wait_for(seen + 3)
+    after = json.loads(file.read_text(encoding="utf-8"))
+    expect(after["step"] > seen and after["changes"] == 7 and after["elapsed_ms"] > known["elapsed_ms"] > 0,
+           f"how often nodes change: {known['elapsed_ms']} ms before, then {after}")
     job.process.send_signal(signal.SIGTERM)
     job.finish(75)
     ratios = {}
