@@ -70,10 +70,15 @@ class SumActions {
     sent_[d] = group;
     action.kind = ActionKind::reduce_send;
     const ParameterGroup& all = plan_.groups[group.index()];
+    // Who is on standby enters behind all of its compute: its watchdog would count the step, and
+    // rows would queue behind a call that waits for them. No call is under way before, so the
+    // others, whose rows it needs, enter no sooner.
+    const std::size_t end = actions_[d].size();
+    const bool is_call = is_by_nccl(all.order);
     const std::size_t place =
-        role.uses.empty() ? 0 : place_of_gradients(all, role.uses, actions_[d]);
-    if (is_by_nccl(all.order))
-      calls_.push_back({action, d, place, role.uses.empty() ? kAll : actions_[d].size() - place});
+        is_call && all.standbys > 0 ? end : place_of_gradients(all, role.uses, actions_[d]);
+    if (is_call)
+      calls_.push_back({action, d, place, end - place});
     else
       early_[d].emplace(place, action);
   }
@@ -81,6 +86,7 @@ class SumActions {
   /// In one order everywhere, so that no two devices wait for each other in two calls: calls for
   /// which the last holder has the most left to do come first.
   void enter_calls() {
+    constexpr auto kAll = std::numeric_limits<std::size_t>::max();
     std::vector<std::size_t> left(plan_.groups.size(), kAll);
     for (const Call& call : calls_) {
       std::size_t& least = left[call.action.group.index()];
@@ -113,9 +119,8 @@ class SumActions {
     Action action;
     std::size_t device = 0;
     std::size_t place = 0;  ///< In its list: not before.
-    std::size_t left = 0;   ///< So much of the list is behind it; `kAll`: it waits for nothing.
+    std::size_t left = 0;   ///< So much of the list is behind it.
   };
-  static constexpr auto kAll = std::numeric_limits<std::size_t>::max();
 
   const ParallelPlan& plan_;
   std::vector<std::vector<Action>>& actions_;

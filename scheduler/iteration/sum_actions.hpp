@@ -17,7 +17,8 @@ namespace troupe::scheduler {
 ///
 /// Calls to NCCL (`is_by_nccl`) are entered in one order on all devices, by how much backward the
 /// busiest holder has left behind its gradients: one may be entered later than its gradients are
-/// complete. Who is on standby for a group has nothing to wait for, and enters first.
+/// complete. A group with holders on standby, who have no gradients, is entered last, behind all
+/// compute of each holder: sooner one would wait in the call for a whole step.
 ///
 /// Cost: O(actions + sums * log(sums)).
 void append_sums(const ParallelPlan& plan, std::vector<std::vector<Action>>& actions);
