@@ -43,8 +43,8 @@ struct NcclGroupOptions {
   /// The same at all ranks; different for groups of one generation, those in host memory included.
   std::uint32_t group_id = 0;
   NcclSums sums = NcclSums::in_rank_order;
-  /// Recovery derives the next communicator from the broken one where all ranks can; otherwise, and
-  /// where that fails, it opens a new one.
+  /// Recovery derives the next communicator from the broken one where ranks are gone and all others
+  /// can; otherwise, and where that fails, it opens a new one.
   bool may_shrink = true;
   /// How long NCCL may take to open a communicator before all ranks give up and try again.
   std::chrono::milliseconds attempt{20000};
@@ -76,8 +76,8 @@ class NcclGroup final : public Collectives {
                      Deadline deadline);
 
   /// The group of a later generation, from the ranks that are left (they keep their order, `old`
-  /// shrinks) or others too (they call `create`). `old` may be broken, and is gone afterwards.
-  /// Errors: as `create`, and invalid_argument: a generation that is not later.
+  /// shrinks where some are gone) or others too (they call `create`). `old` may be broken, and is
+  /// gone afterwards. Errors: as `create`, and invalid_argument: a generation that is not later.
   static Made rebuild(std::unique_ptr<NcclGroup> old, std::vector<Peer> members, std::int32_t rank,
                       EpochNumber generation, Deadline deadline);
 

@@ -125,6 +125,8 @@ Result<std::vector<std::int64_t>> NcclMeeting::exchange_numbers(std::int64_t own
 }
 
 bool can_all_shrink(const std::vector<NcclHello>& hellos) {
+  // NCCL refuses to shrink by no rank.
+  if (std::ssize(hellos) >= hellos.front().parent_size) return false;
   const auto& first = hellos.front();
   std::int32_t before = -1;
   for (const auto& hello : hellos) {

@@ -75,7 +75,8 @@ class NcclMeeting {
   Group group_;
 };
 
-/// Whether all come from the same communicator, in its order, so that it can be shrunk to them.
+/// Whether all come from the same communicator, in its order, and some of its ranks do not come, so
+/// that it can be shrunk to them.
 bool can_all_shrink(const std::vector<NcclHello>& hellos);
 
 }  // namespace troupe::transport

@@ -125,6 +125,9 @@ class Job {
     const auto rule = failures_ % 5 == 4 ? split_rule(failures_ / 5) : rule_of(random);
     INFO("failure " << failures_ << ": " << rule << " at rank " << victim);
     nodes_[members_[victim]]->ask("script " + rule);
+    // Nobody shrinks by no rank: another one dies.
+    const bool is_of_shrinking = rule.find("@shrink") != std::string::npos && members_.size() > 1;
+    if (is_of_shrinking) nodes_[members_[(victim + 1) % members_.size()]]->ask("script die@send");
     ++failures_;
     for (int tries = 0; tries < 8; ++tries) {
       if (step()) break;
@@ -134,7 +137,7 @@ class Job {
     // The rule may wait for a call that did not come: the next failure finds none.
     for (const auto member : members_) nodes_[member]->ask("script");
     // Who has died comes back sometimes.
-    if (members_.size() < kNodes && random() % 3 == 0) regroup(true);
+    if (members_.size() < kNodes && (random() % 3 == 0 || is_of_shrinking)) regroup(true);
   }
 
   /// A sum and rows at the same time, and then sums in parts, at all members; whether all have done

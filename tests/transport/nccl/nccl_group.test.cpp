@@ -258,12 +258,27 @@ TEST_CASE("without shrinking, or by an old library, the next generation is new",
 }
 
 TEST_CASE("other orders of ranks are no shrinking", "[transport]") {
-  Ranks ranks(2);
-  require_open(ranks.open({0, 1}, 1));
+  Ranks ranks(3);
+  require_open(ranks.open({0, 1, 2}, 1));
   const auto inits = ranks.nccl().calls("init");
-  require_open(ranks.open({1, 0}, 2));
+  ranks[1].group.reset();
+  require_open(ranks.open({2, 0}, 2));
   CHECK(ranks.nccl().calls("init") == inits + 2);
-  check_sums(ranks.sum({1, 0}, 5, 20000), expected_digest(5, 2, 9000));
+  check_sums(ranks.sum({2, 0}, 5, 20000), expected_digest(5, 2, 9000));
+}
+
+TEST_CASE("the same ranks again open a new group, of which no shrinking is tried", "[transport]") {
+  // NCCL refuses to shrink by no rank, which would cost an attempt.
+  Ranks ranks(2);
+  ranks.options.attempts_max = 1;
+  require_open(ranks.open({0, 1}, 1));
+  const auto inits = ranks.nccl().calls("init"), shrinks = ranks.nccl().calls("shrink");
+  require_open(ranks.open({0, 1}, 2));
+  CHECK(ranks.nccl().calls("shrink") == shrinks);
+  CHECK(ranks.nccl().calls("init") == inits + 2);
+  check_sums(ranks.sum({0, 1}, 5, 20000), expected_digest(5, 2, 9000));
+  CHECK(ranks.live_soon(2) == 2);
+  CHECK(ranks.nccl().first_misuse() == "");
 }
 
 TEST_CASE("a generation that is not later is refused", "[transport][errors]") {

@@ -136,6 +136,7 @@ Code ncclCommSplit(Comm parent, int color, int key, Comm* made, nccl::Config*) {
 Code ncclCommShrink(Comm parent, int* excluded, int count, Comm* made, nccl::Config*, int flags) {
   std::optional<Fault> fault;
   if (const auto code = begin("shrink", parent, fault)) return *code;
+  if (excluded == nullptr || count <= 0) return Code::invalid_argument;
   expect_idle("shrink", parent);
   if ((flags & nccl::kShrinkAbort) != 0) parent->is_stopping = true;
   const std::set<int> gone(excluded, excluded + count);
