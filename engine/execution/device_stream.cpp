@@ -29,7 +29,11 @@ at::ScalarType type_of(Scalar scalar) {
   return at::kByte;
 }
 
+/// Of a lost device as of a call in which NCCL fails: it is done without, while any other trouble
+/// of a stream, as too little memory, ends the job.
 Error failure(Errc code, const std::string& what, const std::exception& thrown) {
+  if (is_device_lost(thrown))
+    return {Errc::transport_failed, "the device failed: " + words_of(thrown), {}, kDeviceFix};
   return {code, what + ": " + words_of(thrown), {}, {}};
 }
 

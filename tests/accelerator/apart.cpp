@@ -18,12 +18,15 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "runtime/plugins/entry_point.hpp"
@@ -100,6 +103,14 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 
 // ---- devices, streams and events
 
+/// Events fail as with CUDA's error of this number, where a test wants that.
+void fail_as_asked() {
+  const char* number = std::getenv("APART_CUDA_ERROR");
+  if (number != nullptr)
+    throw c10::AcceleratorError({"event", "apart.cpp", 1}, std::atoi(number),
+                                "CUDA error: number " + std::string(number));
+}
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kApart; }
   c10::Device exchangeDevice(c10::Device place) const override {
@@ -138,6 +149,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
+    fail_as_asked();
     if (*event == nullptr) *event = new Event;
     *static_cast<Event*>(*event) = {stream.device_index(), stream.id(),
                                     Stream::of(stream.device_index(), stream.id()).mark(),
@@ -151,6 +163,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   /// Says no to the first who asks, as a GPU that is at work does.
   bool queryEvent(void* event) const override {
+    fail_as_asked();
     if (event != nullptr && std::exchange(static_cast<Event*>(event)->is_new, false)) return false;
     synchronizeEvent(event);
     return true;

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/execution/device_errors.hpp"
 #include "engine/execution/device_place.hpp"
 #include "engine/execution/device_stream.hpp"
 #include "engine/execution/nccl_device.hpp"
@@ -111,6 +113,30 @@ TEST_CASE("a device's stream comes to its marks one after the other", "[engine]"
                            transport::Scalar::fp64, numbers.mutable_data_ptr())
               .ok());
   CHECK(at::equal(numbers.cpu(), at::arange(0, 16, 2, at::kDouble)));
+}
+
+TEST_CASE("a stream's lost device fails its call, too little memory the job", "[engine][errors]") {
+  const auto stream = stream_of(apart().place);
+  const auto before = stream->mark();
+  REQUIRE(before.ok());
+  // An uncorrectable ECC error and an illegal address; no memory.
+  const std::vector<std::pair<std::string, Errc>> errors{
+      {"214", Errc::transport_failed}, {"700", Errc::transport_failed}, {"2", Errc::internal}};
+  for (const auto& [number, code] : errors) {
+    CAPTURE(number);
+    setenv("APART_CUDA_ERROR", number.c_str(), 1);
+    const auto marked = stream->mark();
+    const auto reached = stream->reached(before.value());
+    unsetenv("APART_CUDA_ERROR");
+    REQUIRE_FALSE(marked.ok());
+    REQUIRE_FALSE(reached.ok());
+    CHECK(marked.error().code == code);
+    CHECK((reached.error() == marked.error()));
+    CHECK(marked.error().message == "the device failed: CUDA error: number " + number);
+    CHECK((marked.error().fix == kDeviceFix) == (code == Errc::transport_failed));
+  }
+  CHECK_FALSE(stream->reached(before.value()).value());
+  CHECK(stream->reached(before.value()).value());
 }
 
 TEST_CASE("a device without streams of its own says so", "[engine][errors]") {

@@ -19,6 +19,8 @@
 
 namespace troupe::transport {
 
+/// Whatever is asked of a device that is lost to its process fails with transport_failed, as a call
+/// in which NCCL fails; "the device's" are this and internal.
 class NcclStream {
  public:
   virtual ~NcclStream() = default;
