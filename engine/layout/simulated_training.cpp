@@ -30,9 +30,8 @@ std::vector<double> replica_speeds(const ParallelPlan& plan, const std::vector<P
 SimulatedTraining::SimulatedTraining(const ParallelPlan& plan, MicrobatchingOptions options,
                                      std::shared_ptr<const PlanningCosts> costs)
     : plan_(plan),
-      costs_(std::move(costs)),
       splits_weight_gradient_(scheduler::splits_weight_gradient(options.schedule)),
-      microbatching_(plan, std::move(options), costs_),
+      microbatching_(plan, std::move(options), std::move(costs)),
       speeds_(plan.pipelines.size()) {}
 
 Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
@@ -47,8 +46,9 @@ Result<SimulatedBatch> SimulatedTraining::step(std::vector<SampleShape> samples,
   SimulatedBatch batch{
       std::move(planned.value().iteration), {}, std::move(planned.value().prediction)};
   const BatchWork& known = *planned.value().work;
-  const auto costs = scheduler::predicted_costs(plan_, *known.samples, batch.iteration.microbatches,
-                                                costs_->options);
+  // What the planner predicted with: also what encoders offload.
+  const auto costs = scheduler::with_summed_parts(known.costs, plan_, *known.samples,
+                                                  batch.iteration.microbatches);
   auto step = scheduler::simulate(plan_, batch.iteration, costs, options);
   if (!step.ok()) return std::move(step).error();
   batch.step = std::move(step).value();

@@ -51,7 +51,6 @@ class SimulatedTraining {
                            const scheduler::SimulationCosts& costs) const;
 
   const ParallelPlan& plan_;
-  std::shared_ptr<const PlanningCosts> costs_;
   bool splits_weight_gradient_;
   Microbatching microbatching_;
   PipelineSpeeds speeds_;

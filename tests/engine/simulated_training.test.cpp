@@ -3,7 +3,10 @@
 #include "engine/layout/simulated_training.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
+#include <cstdint>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/nominal_profile.hpp"
@@ -15,12 +18,14 @@ namespace troupe::engine {
 namespace {
 
 /// The tiny job with costs: two pipelines that are cut differently.
-JobSetup costed_setup(const std::string& policy, const std::string& schedule) {
+JobSetup costed_setup(const std::string& policy, const std::string& schedule,
+                      const std::string& offloads = "off") {
   auto job = tiny_job();
   job.train.global_batch_size = 16;
   job.train.microbatches = 4;
   job.balancer.policy = policy;
   job.scheduler.schedule = schedule;
+  job.scheduler.offload_encoders = offloads;
   auto setup = prepare(job).value();
   const auto device = scheduler::find_device("H100-80G").value();
   setup.costs = planning_costs(setup, computed_profile(setup, device), device.memory).value();
@@ -61,6 +66,31 @@ TEST_CASE("what is simulated is what training runs, for every policy and step", 
   }
   // The first deals are even, later ones know that the pipelines are not equally fast.
   CHECK(dealt.size() > 1);
+}
+
+TEST_CASE("what training offloads is in host memory on paper, too", "[engine]") {
+  // Also where parameters and moments are there with it.
+  const std::string offloads = GENERATE("off", "activations", "all");
+  CAPTURE(offloads);
+  const auto setup = costed_setup("in-order", "three-phase", offloads);
+  const auto plan = make_parallel_plan(setup).value();
+  BatchPlanner planner(plan, planner_options(setup, 600, 1));
+  const auto trained = plan_tiny(planner, setup, plan, 0);
+  REQUIRE(trained.ok());
+  const Prediction& promised = trained.value().prediction;
+
+  const auto simulated = on_paper(setup, plan).step(trained.value().iteration.samples);
+  REQUIRE(simulated.ok());
+  const scheduler::SimulatedStep& step = simulated.value().step;
+  CHECK(step.step_ms == promised.calibrated_step_ms);
+  std::vector<Bytes> kept;
+  for (const double bytes : step.peak_activation_bytes)
+    kept.push_back(Bytes{static_cast<std::int64_t>(bytes)});
+  CHECK((kept == promised.activations));
+  // Nodes 0 and 2 encode, in four microbatches before the llm begins.
+  REQUIRE(step.peak_host_bytes.size() == 4);
+  for (const std::size_t device : {0, 2})
+    CHECK((step.peak_host_bytes[device] > 0) == (offloads != "off"));
 }
 
 TEST_CASE("what moves in training for nodes that do not see it moves on paper", "[engine]") {
