@@ -108,7 +108,9 @@ void note_refusal(Self self, const engine::PlannedBatch& batch) {
   const auto& refused = batch.prediction.exchange_refused;
   if (!refused || !state.no_exchange.insert(refused->where).second) return;
   state.logger.warning(
-      "encoders do not share step " + std::to_string(batch.iteration.step) +
+      std::string(batch.prediction.exchanged ? "not all encoders share step "
+                                             : "encoders do not share step ") +
+      std::to_string(batch.iteration.step) +
       " out (balancer.exchange), nor others with the same trouble: " + to_string(*refused));
 }
 

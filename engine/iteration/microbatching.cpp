@@ -222,8 +222,11 @@ Result<PredictedIteration> Microbatching::best_plan(DealtBatch& batch) const {
   if (!plain.ok()) return exchanged;
   // By what plans are made of; where nothing is predicted phases are balanced. What brings nothing
   // moves no rows.
-  return costs_ && planned_step_ms(plain) <= planned_step_ms(exchanged) ? std::move(plain)
-                                                                        : std::move(exchanged);
+  if (!costs_ || planned_step_ms(exchanged) < planned_step_ms(plain)) return exchanged;
+  // Where no phase had room for it, the exchange is no choice.
+  const Prediction& other = exchanged.value().prediction;
+  if (!other.exchanged) plain.value().prediction.exchange_refused = other.exchange_refused;
+  return plain;
 }
 
 Result<PredictedIteration> Microbatching::plan_by(const DealtBatch& batch,

@@ -323,7 +323,10 @@ Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
     const bool may_stay = have_room(drawn, work.phases[g]);
     auto made = spread_out(ModuleGroupId{g}, work, cuts, way);
     if (!made.ok() && !may_stay) return std::move(made).error();
-    if (!made.ok()) continue;
+    if (!made.ok()) {
+      if (!prediction.exchange_refused) prediction.exchange_refused = std::move(made).error();
+      continue;
+    }
     auto& spread = made.value();
     // Post-balancing never makes it worse, and moves no rows for nothing.
     const double load = may_stay ? largest_load(drawn, work.phases[g]) : kImpossible;
@@ -332,6 +335,9 @@ Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
     for (std::size_t r = 0; r < replicas.size(); ++r)
       microbatches[replicas[r].index()] = std::move(spread[r]);
   }
+  const auto& phases = prediction.exchanged_phases;
+  if (prediction.exchange_refused && std::count(phases.begin(), phases.end(), true) == 0)
+    prediction.exchanged = false;
   return microbatches;
 }
 

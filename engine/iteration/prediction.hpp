@@ -30,14 +30,17 @@ struct Prediction {
   std::vector<double> planned_stage_ms;  ///< By what the plan was made of, which is one of the two.
   /// Per pipeline: of its samples, by the profile alone.
   std::vector<balancer::Workload> work;
-  bool exchanged = false;  ///< Encoders share samples of all pipelines out (`balancer.exchange`).
+  /// Encoders share samples of all pipelines out (`balancer.exchange`), but where that makes no
+  /// phase more even. Not where phases had no room for it, and so none is exchanged.
+  bool exchanged = false;
   /// Per module group: whether its samples are spread over all its replicas for that. A phase that
   /// this would not make more even stays as it was cut. Empty: none is.
   std::vector<bool> exchanged_phases;
   bool exchanges(std::size_t group) const {
     return group < exchanged_phases.size() && exchanged_phases[group];
   }
-  /// Why they could not, where the job wants it or leaves it open; none where they do, or need not.
+  /// Why they could not, or those of the first phase without room for it, where the job wants it or
+  /// leaves it open; none where all do, or need not.
   std::optional<Error> exchange_refused = {};
   /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
   std::vector<Bytes> activations;

@@ -83,6 +83,48 @@ TEST_CASE("auto exchanges where measured times say that it takes less", "[engine
   CHECK(chosen.calibrated_step_ms == spread.calibrated_step_ms);
 }
 
+TEST_CASE("an exchange that no phase has room for is none, and why is told", "[engine]") {
+  const auto plan = plan_of(2, 4);
+  // Two samples for each llm. As they are cut the first encoder works for the first and the last of
+  // them, 80 rows, and the second for the others, 50. Dealt evenly each has 20, 25 and 20 of a
+  // round, which makes microbatches of 20 and 45.
+  DealtBatch batch{1, 1, {}, {{}}};
+  for (const int rows : {20, 20, 25, 0, 25, 0, 20, 20}) {
+    batch.pipelines[0].push_back(static_cast<std::int32_t>(batch.samples.size()));
+    batch.samples.push_back(two_layer_sample(rows, 2));
+  }
+  // A row keeps 1000 bytes, and half a row is for what is kept besides; 0 rows: no bound.
+  const auto planned = [&](const std::string& exchange, int rows) {
+    auto options = options_of(exchange, "in-order");
+    options.dealing = "count";
+    options.microbatches = 1;
+    const auto known = std::make_shared<const PlanningCosts>(PlanningCosts{
+        scheduler::testing::two_layer_costs(0, 1000), {}, Bytes{rows > 0 ? 1000 * rows + 500 : 0}});
+    return Microbatching(plan, options, known).plan(batch);
+  };
+  const auto free = planned("per-phase", 0);
+  REQUIRE(free.ok());
+  CHECK(free.value().prediction.exchanged);
+  CHECK(free.value().prediction.exchanges(0));
+  CHECK_FALSE(free.value().prediction.exchange_refused);
+  // As they are cut microbatches are of 40 rows at most.
+  const auto off = planned("off", 42);
+  REQUIRE(off.ok());
+  CHECK_FALSE(off.value().prediction.exchange_refused);
+  for (const std::string exchange : {"per-phase", "auto"}) {
+    CAPTURE(exchange);
+    const auto bounded = planned(exchange, 42);
+    REQUIRE(bounded.ok());
+    CHECK((bounded.value().iteration.microbatches == off.value().iteration.microbatches));
+    const Prediction& prediction = bounded.value().prediction;
+    CHECK_FALSE(prediction.exchanged);
+    CHECK_FALSE(prediction.exchanges(0));
+    REQUIRE(prediction.exchange_refused);
+    CHECK(prediction.exchange_refused->where == "cluster.device_memory_gib");
+    CHECK(prediction.exchange_refused->message.find("in round 0") != std::string::npos);
+  }
+}
+
 /// Samples with so many equal pictures each; none: of text alone.
 DealtBatch batch_of(const std::vector<int>& pictures) {
   DealtBatch batch{1, 1, {}, {{}}};
