@@ -16,6 +16,7 @@ sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("engine", "
 import checkpoints  # noqa: E402
 import exchange_products  # noqa: E402
 import parity  # noqa: E402
+import parity_sources  # noqa: E402
 import recovery  # noqa: E402
 from exchange_products import SOLE, cells, faults_of_phases, losses  # noqa: E402
 from tests.support import drawn_cases  # noqa: E402
@@ -232,6 +233,18 @@ class APhase(unittest.TestCase):
 
     def test_has_no_stage_on_the_node_that_was_lost(self):
         self.expect_fault("node 1 has a stage", MIXED, MIXED, plans={1: plan_of(2, 2, [0, 1, 2, 3]), 2: plan_of(2, 2, [0, 1, 3])})
+
+
+class SourcesOfAFewNodes(unittest.TestCase):
+    def test_must_be_shared_out_in_some_phase(self):
+        even = {"exchanged": True, "phases": {"vision": {"imbalance_planned": 1.0}, "llm": {}}}
+        shared = {"exchanged": True, "phases": {"vision": {"exchanged": True}, "llm": {}}}
+        words = parity_sources.CASES["sources-exchange"]
+        self.assertEqual(parity_sources.faults_of_sharing([even, shared], words), [])
+        self.assertEqual(len(parity_sources.faults_of_sharing([even, even], words)), 1)
+        alone = parity_sources.CASES["sources-exchange-1-4-1f1b-all"]
+        self.assertEqual(parity_sources.faults_of_sharing([even], alone), [])
+        self.assertEqual(len(parity_sources.faults_of_sharing([shared], alone)), 1)
 
 
 if __name__ == "__main__":

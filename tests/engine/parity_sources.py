@@ -91,14 +91,18 @@ def faults_of_bytes(run, binary, job, data):
     return [f"{sent} bytes are sent of {patches} patches, {frames} frames and {tokens} tokens: {media} for media, and text"]
 
 
+def faults_of_sharing(metrics, overrides):
+    """With an exchange some phase of some step must be exchanged, not only planned to be; but for one encoder, which has nobody to share with."""
+    exchanged = sorted({name for line in metrics for name, phase in line["phases"].items() if phase.get("exchanged")})
+    if EXCHANGE[0] in overrides and bool(exchanged) == (REPLICAS["1-4"][0] in overrides):
+        return [f"metrics say of {len(metrics)} steps that these phases were exchanged: {exchanged}"]
+    return []
+
+
 def faults_of_sources(run, overrides):
-    """Who sees a source sends, who does not receives, and all that is sent arrives; with an exchange there is one, but for one encoder,
-    which has nobody to share with."""
+    """Who sees a source sends, who does not receives, and all that is sent arrives; and as `faults_of_sharing`."""
     sent, received = deliveries(run).values()
-    faults = []
-    exchanged = {line.get("exchanged") for line in read_lines(run / "metrics.jsonl")}
-    if EXCHANGE[0] in overrides and (True in exchanged) == (REPLICAS["1-4"][0] in overrides):
-        faults.append(f"metrics say of steps that they were exchanged: {exchanged}")
+    faults = faults_of_sharing(read_lines(run / "metrics.jsonl"), overrides)
     if not {1} < set(sent) <= {*PICTURES, *SOUNDS}:
         faults.append(f"content is sent by nodes {sorted(sent)}")
     if 2 not in received:
