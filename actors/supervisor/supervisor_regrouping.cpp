@@ -326,6 +326,7 @@ void tell_of_losses(Self self) {
   untold.drained.clear();
   observe::RunEvent seen;
   seen.detect_ms = untold.detect_ms;
+  seen.has_layout = false;
   if (state.waiting) seen.waited_ms = milliseconds_between(state.waiting->begun, now(self));
   state.replay = events_of(state, untold, untold.left, seen);
   tell_of_change(self);

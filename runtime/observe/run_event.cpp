@@ -11,6 +11,7 @@ using Json = nlohmann::ordered_json;
 void add_phases(const RunEvent& event, Json& json) {
   json["detect_ms"] = event.detect_ms;
   if (event.waited_ms > 0) json["waited_ms"] = event.waited_ms;
+  if (!event.has_layout) return;
   json["decide_ms"] = event.decide_ms;
   json["connect_ms"] = event.connect_ms;
   json["copy_ms"] = event.copy_ms;

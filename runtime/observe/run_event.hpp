@@ -21,6 +21,7 @@ struct RunEvent {
   std::string why;                  ///< A clause for people.
   std::int64_t incarnation = 0;     ///< Of the head that took the run over; 0: none did.
   bool has_phases = true;           ///< false: the line before, of the same generation, has them.
+  bool has_layout = true;           ///< false: none followed, `detect_ms` and `waited_ms` are all.
   bool is_under_way = false;        ///< It has begun, and is told once more when it is over.
   double detect_ms = 0;             ///< From the first sign of a loss until it counted as one.
   double waited_ms = 0;             ///< For nodes on their way, before it went on.

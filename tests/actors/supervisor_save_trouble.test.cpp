@@ -276,6 +276,7 @@ TEST_CASE("a node that is lost while the job stops is done without", "[actors][r
   REQUIRE(losses_told(head) == 1);  // No layout follows, and it is told all the same.
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}}));
   CHECK(head.recorder.events[0].generation == 1);
+  CHECK_FALSE(head.recorder.events[0].has_layout);
   CHECK(head.recorder.events[0].tolerance_left == 0);
 }
 

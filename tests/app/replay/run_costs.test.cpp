@@ -57,6 +57,8 @@ TEST_CASE("a run's medians are what changes cost", "[app]") {
 TEST_CASE("a join in the change that a loss began has no costs of its own", "[app]") {
   const auto costs =
       parse_run_costs(
+          // Nor a loss that ended the job.
+          "{\"kind\":\"lost\",\"step\":9,\"generation\":2,\"detect_ms\":6,\"tolerance_left\":0}\n"
           "{\"kind\":\"lost\",\"step\":2,\"generation\":2,\"decide_ms\":6,\"copy_ms\":50}\n"
           "{\"kind\":\"joined\",\"step\":2,\"generation\":2,\"nodes\":[1],\"tolerance_left\":1}\n",
           "", "e")

@@ -47,5 +47,19 @@ TEST_CASE("a line beside the first of a change has no phases", "[observe]") {
   CHECK_FALSE(nlohmann::json::parse(event_line(event)).contains("copy_ms"));
 }
 
+TEST_CASE("a line of a loss that no layout followed says when it was noticed, and no more",
+          "[observe]") {
+  RunEvent event = head_lost();
+  event.detect_ms = 5;
+  event.waited_ms = 7;
+  event.has_layout = false;
+  const auto line = nlohmann::json::parse(event_line(event));
+  CHECK(line.at("detect_ms") == 5);
+  CHECK(line.at("waited_ms") == 7);
+  CHECK(line.contains("tolerance_left"));
+  for (const char* key : {"decide_ms", "copy_ms", "copy_bytes", "replay_ms"})
+    CHECK_FALSE(line.contains(key));
+}
+
 }  // namespace
 }  // namespace troupe::observe
