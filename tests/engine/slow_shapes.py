@@ -11,6 +11,8 @@ Until 27 November 2026 a run failed where steps were more than 0.98 as long, or 
 CI missed the first with `auto`, by 0.98 in two digits where plans had 0.83 of the rows. Until the 30th it failed by the rows
 alone; CI missed that with `dflop` three times, by 0.95 to 0.98 of the rows where steps took 0.96: the hook sleeps by what a
 part computes, and on a busy machine, where parts wait too, a slow picture takes three times as long as others, not ten.
+Since then 0.98 is a bound again, beside that on rows, of which one has to hold; 1.08 rests on rates measured beside other
+programs and has been a goal since the 27th, printed beside what came out.
 """
 
 import filecmp
@@ -205,7 +207,7 @@ def check(binary, folder, policy):
     rows = [beside(runs[correction]) for correction in (False, True)]
     others = [without_slow(runs[correction]) for correction in (False, True)]
     kept = sum(others[0][step] == others[1][step] for step in others[0])
-    told = f"steps take {share:.3f} of what they took; rows beside a slow picture {rows[0]:.0f}, then {rows[1]:.0f}; " \
+    told = f"steps take {share:.3f} of what they took (bound {SHORTER}, or {FEWER} of the rows); rows beside a slow picture {rows[0]:.0f}, then {rows[1]:.0f}; " \
            f"steps without one {beyond:.3f} (goal {OTHERS_MAX}), {kept} of {len(others[0])} of their plans as they were"
     if rows[1] > FEWER * rows[0] and share > SHORTER:
         raise Failure(f"plans keep loading the slow parts: {told}")
