@@ -10,11 +10,12 @@ file(WRITE ${CMAKE_BINARY_DIR}/empty.cpp "")
 
 function(troupe_precompile name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "HEADERS;DEPS;OPTIONS")
-  # Without -fpch-preprocess ccache cannot see that a source depends on them.
+  # Without -fpch-preprocess ccache cannot see that a source depends on them. They themselves are compiled without it:
+  # ccache would see the compiled ones of before in the place of the headers, and take what it made of other headers.
   set(options ${arg_OPTIONS} $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   add_library(troupe_precompiled_${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/empty.cpp)
   target_link_libraries(troupe_precompiled_${name} PRIVATE troupe_settings ${arg_DEPS})
-  target_compile_options(troupe_precompiled_${name} PRIVATE ${options})
+  target_compile_options(troupe_precompiled_${name} PRIVATE ${arg_OPTIONS})
   target_precompile_headers(troupe_precompiled_${name} PRIVATE ${arg_HEADERS})
   set_target_properties(troupe_precompiled_${name} PROPERTIES TROUPE_OPTIONS "${options}")
 endfunction()
