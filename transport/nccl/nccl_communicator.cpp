@@ -12,11 +12,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds kAskAgain{20};
 constexpr std::chrono::milliseconds kMoment{5};
 
-Error prefixed(const std::string& prefix, Error error) {
-  error.message = prefix + ": " + error.message;
-  return error;
-}
-
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> context,
@@ -36,7 +31,15 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::open(std::shared_ptr<NcclCon
   self->opened().on_done([weak = std::weak_ptr(self->context_), watch](const Status&) {
     if (const auto its_context = weak.lock()) its_context->timer.drop(watch);
   });
-  self->context_->worker.post([self, opening = std::move(opening)] { self->open_now(opening); });
+  self->context_->worker.post([self, opening = std::move(opening)] {
+    // While NCCL takes in what its parent launched, that one takes no other call.
+    if (!opening.parent || !opening.parent->is_launching()) return self->open_now(opening);
+    self->context_->worker.poll([self, opening] {
+      if (!self->is_over() && opening.parent->is_launching()) return false;
+      self->open_now(opening);
+      return true;
+    });
+  });
   return self;
 }
 
@@ -77,7 +80,7 @@ void NcclCommunicator::open_now(const Opening& opening) {
   }
   if (!status) {
     settle();
-    end(prefixed(name_, status.error()));
+    end_by("", status.error());
     return stop_now();  // Where it was over before.
   }
   context_->worker.poll([self = shared_from_this(), opening] { return self->ask_opened(opening); });
@@ -107,7 +110,7 @@ bool NcclCommunicator::ask_opened(const Opening& opening) {
                           ? state_of(asked, is_in_progress)
                           : Status(Error{Errc::cancelled, "its parent was given up", "", ""});
   if (!status) {
-    end(prefixed(name_ + ": opening", status.error()));
+    end_by("opening", status.error());
     return false;  // The next question finds it over.
   }
   // One that has just appeared is asked itself, the next time.
@@ -129,57 +132,6 @@ void NcclCommunicator::settle() {
   is_settled_ = true;
 }
 
-Operation NcclCommunicator::launch(std::string what, std::vector<Step> steps,
-                                   std::shared_ptr<const void> keep, Deadline deadline) {
-  const std::lock_guard lock(mutex_);
-  if (why_) return Operation(*why_);
-  const auto id = next_++;
-  Running running{what, Completion::pending(), Clock::now(), 0, std::move(keep)};
-  running.watch = context_->timer.at(deadline, [weak = weak_from_this(), id] {
-    if (const auto self = weak.lock()) self->bite(id);
-  });
-  const auto operation = running.completion.operation();
-  running_.emplace(id, std::move(running));
-  context_->worker.post([self = shared_from_this(), id, what = std::move(what),
-                         steps = std::move(steps)] { self->launch_now(id, what, steps); });
-  return operation;
-}
-
-void NcclCommunicator::launch_now(std::uint64_t id, const std::string& what,
-                                  const std::vector<Step>& steps) {
-  const auto comm = handle();
-  if (is_over() || comm == nullptr) return;
-  auto status = stream_->make_current();
-  for (const auto& step : steps) {
-    if (status) status = step(comm);
-    // NCCL takes an operation in on a thread of its own: until then neither a mark nor another
-    // call may follow.
-    if (status) status = await_taken_in(comm, Deadline::max());
-  }
-  if (is_over()) return;
-  auto mark = status ? stream_->mark() : Result<std::uint64_t>(status.error());
-  if (!mark) return end(prefixed(name_ + ": " + what, mark.error()));
-  context_->worker.poll([self = shared_from_this(), id, what, at = mark.value()] {
-    return self->ask_done(id, what, at);
-  });
-}
-
-bool NcclCommunicator::ask_done(std::uint64_t id, const std::string& what, std::uint64_t mark) {
-  const auto comm = handle();
-  if (is_over() || comm == nullptr) return true;
-  bool is_in_progress = false;
-  // The state first: a stream comes to its end also when NCCL gave the operation up.
-  auto status = state_of(comm, is_in_progress);
-  const auto reached = status ? stream_->reached(mark) : Result<bool>(status.error());
-  if (!reached) {
-    end(prefixed(name_ + ": " + what, reached.error()));
-    return true;
-  }
-  if (!reached.value() || is_in_progress) return false;
-  finish(id);
-  return true;
-}
-
 Status NcclCommunicator::state_of(nccl::Comm comm, bool& is_in_progress) const {
   auto state = nccl::Code::success;
   auto code = context_->library->calls().comm_get_async_error(comm, &state);
@@ -194,20 +146,11 @@ Status NcclCommunicator::await_taken_in(nccl::Comm comm, Deadline deadline) {
     if (handle() == nullptr) return Error{Errc::cancelled, "it was given up", "", ""};
     bool is_in_progress = false;
     if (auto status = state_of(comm, is_in_progress); !status || !is_in_progress) return status;
-    if (deadline == Deadline::max() ? is_over() : Clock::now() > deadline) {
+    if (Clock::now() > deadline) {
       return Error{Errc::timed_out, "NCCL goes on with it for too long", "", ""};
     }
     std::this_thread::sleep_for(kAskAgain);
   }
-}
-
-void NcclCommunicator::finish(std::uint64_t id) {
-  std::unique_lock lock(mutex_);
-  const auto found = running_.extract(id);
-  lock.unlock();
-  if (!found) return;
-  context_->timer.drop(found.mapped().watch);
-  found.mapped().completion.complete(Done{});
 }
 
 Error NcclCommunicator::timed_out(const std::string& what, Deadline started) const {
@@ -229,12 +172,19 @@ void NcclCommunicator::bite(std::uint64_t id) {
   end(*why);
 }
 
+void NcclCommunicator::end_by(const std::string& what, Error error) {
+  error.message = name_ + ": " + (what.empty() ? "" : what + ": ") + error.message;
+  end(error);
+}
+
 void NcclCommunicator::end(const Error& why) {
   std::map<std::uint64_t, Running> ended;
+  std::deque<std::shared_ptr<Launch>> dropped;  // What they hold may end here, unlocked.
   {
     const std::lock_guard lock(mutex_);
     if (why_) return;
     why_ = why;
+    dropped.swap(line_);
     ended.swap(running_);
     for (auto& [id, running] : ended) kept_.push_back(std::move(running.keep));
   }

@@ -12,6 +12,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -52,7 +53,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   /// Whether that deadline passed while NCCL's call, which promises not to wait, had not returned.
   bool is_stuck() const;
 
-  /// Launches the steps one after the other; ends when the stream has done them. `keep` is held
+  /// Launches the steps one after the other, behind those of launches before; ends when the stream
+  /// has done them. Meanwhile other communicators of the device launch theirs. `keep` is held
   /// until NCCL cannot touch its memory any more. `what` names the operation in errors.
   /// Errors: as `opened`, and what ended the communicator before.
   Operation launch(std::string what, std::vector<Step> steps, std::shared_ptr<const void> keep,
@@ -79,6 +81,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   bool can_be_parent() const;
 
  private:
+  struct Launch;
   struct Running {
     std::string what;
     Completion completion;
@@ -96,7 +99,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   bool ask_opened(const Opening& opening);
   /// Whether NCCL may still write the handle of one that is over.
   bool may_be_made(const Opening& opening) const;
-  void launch_now(std::uint64_t id, const std::string& what, const std::vector<Step>& steps);
+  void launch_now(const std::shared_ptr<Launch>& launch);
+  /// Launches what NCCL may get now. Returns whether nothing of it is left to launch.
+  bool go_on(Launch& launch);
   bool ask_done(std::uint64_t id, const std::string& what, std::uint64_t mark);
   Status await_taken_in(nccl::Comm comm, Deadline deadline);
   Status state_of(nccl::Comm comm, bool& is_in_progress) const;
@@ -108,6 +113,9 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   void abort_apart();
   void end_opening(Deadline started);
 
+  /// REQUIRES: the lock; a launch in line.
+  void post_front();
+  bool is_launching() const;
   void stop();
   void abort_after(Deadline time);
   bool is_over() const { return why().has_value(); }
@@ -117,6 +125,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   nccl::Comm claim();
   void let_go();
   void bite(std::uint64_t id);
+  /// Gives it up over an error: of `what`, where that is not empty.
+  void end_by(const std::string& what, Error error);
   void finish(std::uint64_t id);
   Error timed_out(const std::string& what, Deadline started) const;
 
@@ -139,6 +149,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   std::optional<Error> why_;  ///< Why it is over.
   std::uint64_t next_ = 1;
   std::map<std::uint64_t, Running> running_;
+  std::deque<std::shared_ptr<Launch>> line_;       ///< Launches that NCCL has not taken in whole.
   std::vector<std::shared_ptr<const void>> kept_;  ///< Of operations that NCCL may still run.
 };
 

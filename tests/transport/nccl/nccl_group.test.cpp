@@ -194,6 +194,82 @@ TEST_CASE("work that NCCL takes in slowly is waited for, not overtaken", "[trans
   CHECK(ranks.nccl().first_misuse() == "");
 }
 
+/// A sum of ones, entered by this rank.
+Operation enter_sum(Ranks& ranks, std::size_t rank) {
+  const auto data = std::make_shared<std::vector<float>>(9000, 1.0F);
+  return ranks[rank].group->begin_all_reduce({data->data(), data->size() * sizeof(float), data},
+                                             Scalar::fp32, within(kEnough));
+}
+
+/// A group of the same two ranks with streams of its own, at each.
+std::vector<std::unique_ptr<NcclGroup>> split_off(Ranks& ranks) {
+  auto made = ranks.each({0, 1}, [&](std::size_t rank) {
+    const auto stream = ranks.nccl().stream("gpu " + std::to_string(rank));
+    return ranks[rank].group->split(0, 30, "rows", stream, within(kEnough));
+  });
+  std::vector<std::unique_ptr<NcclGroup>> groups;
+  for (auto& group : made) {
+    INFO((group.ok() ? "" : group.error().message));
+    REQUIRE(group.ok());
+    groups.push_back(std::move(group).value());
+  }
+  return groups;
+}
+
+TEST_CASE("a first sum that waits for its peers holds up no rows of its device", "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  const auto groups = split_off(ranks);
+  // Rank 0 has entered; rank 1 does so when it has the rows that rank 0 sends behind.
+  const auto first = enter_sum(ranks, 0);
+  std::vector<std::byte> sent = pattern(1, 1000), received(sent.size());
+  const NcclRowsTo to[] = {{1, {sent.data(), sent.size()}}};
+  const NcclRowsFrom from[] = {{0, {received.data(), received.size()}}};
+  const auto send = groups[0]->exchange_rows(to, {}, within(kEnough));
+  const auto receive = groups[1]->exchange_rows({}, from, within(kEnough));
+  REQUIRE(receive.wait(within(kEnough)).ok());
+  CHECK(send.wait(within(kEnough)).ok());
+  CHECK(received == sent);
+  CHECK_FALSE(first.done());
+  const auto second = enter_sum(ranks, 1);
+  CHECK(first.wait(within(kEnough)).ok());
+  CHECK(second.wait(within(kEnough)).ok());
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("launches of a group that wait for its peers keep their order", "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  std::vector<Operation> sums;
+  for (const std::size_t rank : {0, 0, 0, 1, 1, 1}) sums.push_back(enter_sum(ranks, rank));
+  for (const auto& sum : sums) CHECK(sum.wait(within(kEnough)).ok());
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("what has ended is told while NCCL takes in what comes behind", "[transport]") {
+  Ranks ranks(2);
+  ranks.options.sums = NcclSums::as_nccl_likes;  // Of one call each.
+  require_open(ranks.open({0, 1}, 1));
+  ranks.nccl().script("slow=50@all_reduce:1 taken=60000@all_reduce#2:0");
+  const auto first = enter_sum(ranks, 0), later = enter_sum(ranks, 0);
+  const auto peer = enter_sum(ranks, 1);
+  CHECK(peer.wait(within(kEnough)).ok());
+  CHECK(first.wait(within(kEnough)).ok());
+  CHECK_FALSE(later.done());
+}
+
+TEST_CASE("a group that is split off waits until NCCL has taken in what was launched",
+          "[transport]") {
+  Ranks ranks(2);
+  require_open(ranks.open({0, 1}, 1));
+  ranks.nccl().script("taken=100@group_end:0 taken=100@group_end:1");
+  const auto first = enter_sum(ranks, 0), second = enter_sum(ranks, 1);
+  const auto groups = split_off(ranks);
+  CHECK(first.wait(within(kEnough)).ok());
+  CHECK(second.wait(within(kEnough)).ok());
+  CHECK(ranks.nccl().first_misuse() == "");
+}
+
 TEST_CASE("a group is split into smaller ones, and some ranks get none", "[transport]") {
   Ranks ranks(4);
   require_open(ranks.open({0, 1, 2, 3}, 1));

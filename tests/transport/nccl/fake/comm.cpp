@@ -61,6 +61,15 @@ bool have_all_joined(Comm comm) {
   return true;
 }
 
+void call(Comm comm, const std::vector<int>& peers) {
+  for (const int peer : peers) comm->segment->called[comm->rank][peer].store(1);
+}
+
+bool have_called(Comm comm, const std::vector<int>& peers) {
+  return std::ranges::all_of(
+      peers, [=](int peer) { return comm->segment->called[peer][comm->rank].load() != 0; });
+}
+
 bool transfer(Comm comm, std::vector<Part> parts) {
   while (!comm->is_stopping) {
     std::set<std::pair<bool, int>> busy;

@@ -33,6 +33,7 @@ struct Ring {
 struct Segment {
   std::atomic<std::uint32_t> joined[kRanksMax];
   std::atomic<std::uint64_t> splits[kSplitsMax][kRanksMax];  ///< Color and key; 0: not there yet.
+  std::atomic<std::uint32_t> called[kRanksMax][kRanksMax];   ///< [by][for]: launched something.
   Ring rings[kRanksMax][kRanksMax];                          ///< [from][to].
 };
 
@@ -54,6 +55,7 @@ struct Pending {
 /// Work that NCCL has not begun yet.
 struct Held {
   std::chrono::steady_clock::time_point until;
+  std::function<bool()> are_peers_there;
   std::function<void()> begin;
 };
 
@@ -87,6 +89,12 @@ Comm make_comm(const std::string& name, int rank, int ranks, bool is_absent);
 
 /// Whether all ranks have joined.
 bool have_all_joined(Comm comm);
+
+/// Says to these ranks that work with them was launched.
+void call(Comm comm, const std::vector<int>& peers);
+
+/// Whether they have said so to this one.
+bool have_called(Comm comm, const std::vector<int>& peers);
 
 /// Moves all parts, those between two ranks in their order; false when the communicator stops
 /// first.

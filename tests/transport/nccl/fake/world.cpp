@@ -46,7 +46,19 @@ void stall(Comm comm, Code late) {
   while (!comm->is_stopping) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-/// Puts what was launched on one communicator and stream there; returns whether that takes a while.
+/// The ranks with which this work goes on.
+std::vector<int> peers_of(Comm comm, const std::vector<Launched>& all) {
+  std::set<int> peers;
+  for (const auto& one : all) {
+    if (!one.work) peers.insert(one.part.peer);
+    for (int rank = 0; one.work && rank < comm->ranks; ++rank) peers.insert(rank);
+  }
+  peers.erase(comm->rank);
+  return {peers.begin(), peers.end()};
+}
+
+/// Puts what was launched on one communicator and stream there; returns whether that takes a while:
+/// ranks that have had nothing to do with each other connect first, and both must have called.
 bool start(Comm comm, Stream* stream, std::vector<Launched> all) {
   int taken_ms = 0;
   std::optional<Fault> broken;
@@ -54,6 +66,8 @@ bool start(Comm comm, Stream* stream, std::vector<Launched> all) {
     if (one.fault && one.fault->kind == "taken") taken_ms = one.fault->value;
     if (one.fault && (one.fault->kind == "stall" || one.fault->kind == "late")) broken = one.fault;
   }
+  const auto peers = peers_of(comm, all);
+  call(comm, peers);
   auto begin_work = [comm, stream, broken, all = std::move(all)] {
     push(comm, stream, [comm, broken, all] {
       if (broken) {
@@ -71,12 +85,14 @@ bool start(Comm comm, Stream* stream, std::vector<Launched> all) {
       transfer(comm, std::move(parts));
     });
   };
-  if (taken_ms == 0) {
+  const auto are_peers_there = [comm, peers] { return have_called(comm, peers); };
+  if (taken_ms == 0 && are_peers_there()) {
     begin_work();
     return false;
   }
   const std::lock_guard lock(comm->mutex);
-  comm->held.push_back({Clock::now() + std::chrono::milliseconds(taken_ms), begin_work});
+  comm->held.push_back(
+      {Clock::now() + std::chrono::milliseconds(taken_ms), are_peers_there, begin_work});
   return true;
 }
 
@@ -231,7 +247,8 @@ Code derive(Comm parent, std::function<Comm()> make, Comm* made) {
 Code state_of(Comm comm) {
   if (comm->error != 0) return static_cast<Code>(comm->error.load());
   const std::lock_guard lock(comm->mutex);
-  while (!comm->held.empty() && Clock::now() >= comm->held.front().until) {
+  while (!comm->held.empty() && Clock::now() >= comm->held.front().until &&
+         comm->held.front().are_peers_there()) {
     comm->held.front().begin();
     comm->held.erase(comm->held.begin());
   }
