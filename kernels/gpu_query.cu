@@ -1,5 +1,9 @@
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <cstddef>
+#include <cstdio>
+
 #include "kernels/gpu_query.hpp"
 
 namespace troupe::kernels {
@@ -13,6 +17,17 @@ Error cuda_error(const char* call, cudaError_t code) {
     return {Errc::unavailable, "no GPU can be used here (" + text + ")", "",
             "check `nvidia-smi` and CUDA_VISIBLE_DEVICES, or use cluster.device = \"cpu\""};
   return {Errc::unavailable, "CUDA failed (" + text + ")", "", "check `nvidia-smi`"};
+}
+
+std::string text_of(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    std::array<char, 3> digits{};
+    std::snprintf(digits.data(), digits.size(), "%02x", static_cast<unsigned char>(uuid.bytes[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits.data();
+  }
+  return text;
 }
 
 }  // namespace
@@ -29,7 +44,7 @@ Result<std::vector<GpuInfo>> query_gpus() {
     cudaDeviceProp properties{};
     if (const auto code = cudaGetDeviceProperties(&properties, index); code != cudaSuccess)
       return cuda_error("cudaGetDeviceProperties", code);
-    gpus.push_back({index, properties.name,
+    gpus.push_back({index, properties.name, text_of(properties.uuid),
                     Bytes{static_cast<std::int64_t>(properties.totalGlobalMem)},
                     properties.multiProcessorCount, 10 * properties.major + properties.minor});
   }

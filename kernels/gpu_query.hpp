@@ -18,6 +18,7 @@ namespace troupe::kernels {
 struct GpuInfo {
   int index = 0;
   std::string name;  ///< `NVIDIA H100 80GB HBM3`.
+  std::string uuid;  ///< `GPU-` and 36 characters, as `nvidia-smi -L` has it: no other GPU's.
   Bytes memory;      ///< All of it, free or not.
   int multiprocessors = 0;
   int capability = 0;  ///< 10 * major + minor: 90 for Hopper.

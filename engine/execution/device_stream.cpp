@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <exception>
 #include <utility>
 
 #include "engine/execution/device_errors.hpp"
+#include "kernels/gpu_query.hpp"
 
 namespace troupe::engine {
 
@@ -58,16 +58,6 @@ at::Tensor view_of(const void* data, std::size_t count, Scalar scalar, c10::Devi
 
 }  // namespace
 
-std::string visible_device(const std::string& visible, std::int32_t index) {
-  std::size_t begin = 0;
-  for (std::int32_t before = 0; before < index && begin != std::string::npos; ++before) {
-    begin = visible.find(',', begin);
-    if (begin != std::string::npos) ++begin;
-  }
-  if (visible.empty() || begin == std::string::npos) return std::to_string(index);
-  return visible.substr(begin, visible.find(',', begin) - begin);
-}
-
 Result<std::shared_ptr<transport::NcclStream>> DeviceStream::create(c10::Device place) {
   using Made = std::shared_ptr<transport::NcclStream>;
   return guarded(Errc::unavailable, "a stream for sums by NCCL cannot be made", [&]() -> Made {
@@ -78,13 +68,15 @@ Result<std::shared_ptr<transport::NcclStream>> DeviceStream::create(c10::Device 
 }
 
 std::string DeviceStream::device() const {
+  const auto index = static_cast<std::size_t>(place_.index());
+  if (place_.is_cuda()) {
+    const auto gpus = kernels::query_gpus();
+    if (gpus.ok() && index < gpus.value().size()) return gpus.value()[index].uuid;
+  }
   std::array<char, 64> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  const std::string own =
-      visible_device(visible != nullptr ? visible : "", static_cast<std::int32_t>(place_.index()));
   // Of a longer text NCCL's meeting sees the beginning alone: what tells devices apart comes first.
-  return own + "@" + std::string(host.data());
+  return std::to_string(index) + "@" + std::string(host.data());
 }
 
 Status DeviceStream::make_current() {

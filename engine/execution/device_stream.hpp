@@ -46,8 +46,4 @@ class DeviceStream final : public transport::NcclStream {
   std::map<std::uint64_t, c10::Event> marks_;  ///< That the stream has not come to.
 };
 
-/// Which GPU of this machine the `index`th visible one is, by the text of CUDA_VISIBLE_DEVICES
-/// (empty: all are visible, in their order).
-std::string visible_device(const std::string& visible, std::int32_t index);
-
 }  // namespace troupe::engine

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "engine/execution/call_facts.hpp"
-#include "engine/execution/device_stream.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "transport/nccl/nccl_streams.hpp"
@@ -182,14 +181,6 @@ TEST_CASE("who can call NCCL is known before a job begins", "[engine]") {
   cluster.device = "abacus";
   CHECK_THAT(scheduler::why_no_calls(call_facts(cluster)),
              ContainsSubstring("the devices are abacus"));
-}
-
-TEST_CASE("a GPU is named as the machine knows it", "[engine]") {
-  CHECK(visible_device("", 3) == "3");
-  CHECK(visible_device("4,6", 0) == "4");
-  CHECK(visible_device("4,6", 1) == "6");
-  CHECK(visible_device("GPU-5a,GPU-9", 0) == "GPU-5a");
-  CHECK(visible_device("4,6", 2) == "2");  // LibTorch would have found no such device.
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "kernels/gpu_query.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <set>
+#include <string>
 
 using namespace troupe;
 using namespace troupe::kernels;
@@ -21,6 +23,7 @@ TEST_CASE("GPUs are listed with their memory", "[kernels][gpu]") {
   const auto gpus = query_gpus();
   if (!gpus) SKIP(gpus.error().message);
   REQUIRE_FALSE(gpus.value().empty());
+  std::set<std::string> uuids;
   for (std::size_t i = 0; i < gpus.value().size(); ++i) {
     const auto& gpu = gpus.value()[i];
     CHECK(gpu.index == static_cast<int>(i));
@@ -28,6 +31,9 @@ TEST_CASE("GPUs are listed with their memory", "[kernels][gpu]") {
     CHECK(gpu.memory > Bytes{std::int64_t{1} << 30});
     CHECK(gpu.multiprocessors > 0);
     CHECK(gpu.capability >= 50);
+    CHECK(gpu.uuid.size() == 40);
+    CHECK(gpu.uuid.starts_with("GPU-"));
+    CHECK(uuids.insert(gpu.uuid).second);
   }
 }
 

@@ -26,7 +26,7 @@ class NcclStream {
   virtual ~NcclStream() = default;
 
   /// Which device this is, the same for two streams of one GPU and different for any two GPUs of
-  /// the cluster (host and bus id): NCCL refuses two ranks on one. At most 63 bytes.
+  /// the cluster (a GPU's uuid): NCCL refuses two ranks on one. At most 63 bytes.
   virtual std::string device() const = 0;
 
   /// CUDA's handle.
