@@ -10,9 +10,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kAskAgain{20};
-constexpr std::chrono::milliseconds kMoment{5};
+constexpr std::chrono::milliseconds kSoonBack{100};
 
 }  // namespace
+
+NcclCommunicator::Use::Use(NcclCommunicator& its) : of(its) {
+  const std::lock_guard lock(of.mutex_);
+  comm = of.unclaimed();
+  if (comm != nullptr) ++of.uses_;
+}
+
+NcclCommunicator::Use::~Use() {
+  if (comm == nullptr) return;
+  const std::lock_guard lock(of.mutex_);
+  --of.uses_;
+  of.changed_.notify_all();
+}
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclContext> context,
                                    std::shared_ptr<NcclStream> stream, std::string name)
@@ -88,11 +101,10 @@ void NcclCommunicator::open_now(const Opening& opening) {
 
 bool NcclCommunicator::may_be_made(const Opening& opening) const {
   if (!opening.parent || handle() != nullptr) return false;
-  const auto parent = opening.parent->handle();
   // While the parent is being aborted nobody may ask it, and its work may still come to an end.
-  if (parent == nullptr) return !opening.parent->is_released();
+  if (opening.parent->handle() == nullptr) return !opening.parent->is_released();
   bool is_in_progress = false;
-  return state_of(parent, is_in_progress).ok() && is_in_progress;
+  return opening.parent->ask_state(is_in_progress).ok() && is_in_progress;
 }
 
 bool NcclCommunicator::ask_opened(const Opening& opening) {
@@ -103,12 +115,10 @@ bool NcclCommunicator::ask_opened(const Opening& opening) {
     return true;
   }
   // The handle of a derived one appears when its parent's state says so.
-  auto asked = handle();
-  if (opening.parent && asked == nullptr) asked = opening.parent->handle();
+  const auto asked = handle();
+  const bool asks_parent = opening.parent && asked == nullptr;
   bool is_in_progress = false;
-  const auto status = asked != nullptr
-                          ? state_of(asked, is_in_progress)
-                          : Status(Error{Errc::cancelled, "its parent was given up", "", ""});
+  const auto status = (asks_parent ? *opening.parent : *this).ask_state(is_in_progress);
   if (!status) {
     end_by("opening", status.error());
     return false;  // The next question finds it over.
@@ -132,20 +142,21 @@ void NcclCommunicator::settle() {
   is_settled_ = true;
 }
 
-Status NcclCommunicator::state_of(nccl::Comm comm, bool& is_in_progress) const {
+Status NcclCommunicator::ask_state(bool& is_in_progress) {
+  const Use use(*this);
+  if (use.comm == nullptr) return Error{Errc::cancelled, "it was given up", "", ""};
   auto state = nccl::Code::success;
-  auto code = context_->library->calls().comm_get_async_error(comm, &state);
+  auto code = context_->library->calls().comm_get_async_error(use.comm, &state);
   if (code == nccl::Code::success) code = state;
   is_in_progress = code == nccl::Code::in_progress;
   if (code == nccl::Code::success || is_in_progress) return Done{};
   return context_->library->error("it failed on its way", code);
 }
 
-Status NcclCommunicator::await_taken_in(nccl::Comm comm, Deadline deadline) {
+Status NcclCommunicator::await_taken_in(Deadline deadline) {
   while (true) {
-    if (handle() == nullptr) return Error{Errc::cancelled, "it was given up", "", ""};
     bool is_in_progress = false;
-    if (auto status = state_of(comm, is_in_progress); !status || !is_in_progress) return status;
+    if (auto status = ask_state(is_in_progress); !status || !is_in_progress) return status;
     if (Clock::now() > deadline) {
       return Error{Errc::timed_out, "NCCL goes on with it for too long", "", ""};
     }
@@ -238,13 +249,17 @@ void NcclCommunicator::stop_now() {
     if (is_quiet_ && !is_abort_wanted_) return;
   }
   if (comm == nullptr) return let_go();
-  if (!is_revocable || !revoke_now(comm)) abort_now();
+  if (!is_revocable || !revoke_now()) abort_now();
 }
 
-bool NcclCommunicator::revoke_now(nccl::Comm comm) {
-  const auto code = context_->library->calls().comm_revoke(comm, nccl::kRevokeDefault);
-  if (code != nccl::Code::success && code != nccl::Code::in_progress) return false;
-  if (!await_taken_in(comm, Clock::now() + context_->limits.release / 4)) return false;
+bool NcclCommunicator::revoke_now() {
+  {
+    const Use use(*this);
+    if (use.comm == nullptr) return false;
+    const auto code = context_->library->calls().comm_revoke(use.comm, nccl::kRevokeDefault);
+    if (code != nccl::Code::success && code != nccl::Code::in_progress) return false;
+  }
+  if (!await_taken_in(Clock::now() + context_->limits.release / 4)) return false;
   std::vector<std::shared_ptr<const void>> kept;
   const std::lock_guard lock(mutex_);
   is_quiet_ = true;
@@ -263,9 +278,11 @@ void NcclCommunicator::abort_now() {
 void NcclCommunicator::abort_apart() {
   const auto comm = claim();
   if (comm == nullptr) return;
-  // The device's thread looks before each call whether it is claimed: one that looked just before
-  // is back by then, unless it hangs.
-  std::this_thread::sleep_for(kMoment);
+  {
+    // Who is in a call of NCCL's with it is soon back, or hangs, which aborting it ends.
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kSoonBack, [this] { return uses_ == 0; });
+  }
   context_->library->calls().comm_abort(comm);
   let_go();
 }
@@ -305,6 +322,10 @@ bool NcclCommunicator::is_released() const {
 
 nccl::Comm NcclCommunicator::handle() const {
   const std::lock_guard lock(mutex_);
+  return unclaimed();
+}
+
+nccl::Comm NcclCommunicator::unclaimed() const {
   if (is_claimed_) return nullptr;
   return std::atomic_ref(const_cast<nccl::Comm&>(made_))
       .load();  // NCCL writes it without our lock.

@@ -82,6 +82,15 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
 
  private:
   struct Launch;
+  /// A call of NCCL's with the handle, which nobody aborts meanwhile unless the call hangs.
+  struct Use {
+    explicit Use(NcclCommunicator& its);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    NcclCommunicator& of;
+    nccl::Comm comm = nullptr;  ///< Null where somebody aborts it, or it is not there.
+  };
   struct Running {
     std::string what;
     Completion completion;
@@ -103,10 +112,11 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   /// Launches what NCCL may get now. Returns whether nothing of it is left to launch.
   bool go_on(Launch& launch);
   bool ask_done(std::uint64_t id, const std::string& what, std::uint64_t mark);
-  Status await_taken_in(nccl::Comm comm, Deadline deadline);
-  Status state_of(nccl::Comm comm, bool& is_in_progress) const;
+  Status await_taken_in(Deadline deadline);
+  /// NCCL's word on it. Errors: what NCCL says; cancelled: nobody may ask any more.
+  Status ask_state(bool& is_in_progress);
   void stop_now();
-  bool revoke_now(nccl::Comm comm);
+  bool revoke_now();
   void abort_now();
 
   // On any thread. Who claims the handle lets go of it, so that it happens once.
@@ -122,6 +132,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   bool is_released() const;
   std::optional<Error> why() const;
   void settle();
+  nccl::Comm unclaimed() const;  ///< REQUIRES: the lock.
   nccl::Comm claim();
   void let_go();
   void bite(std::uint64_t id);
@@ -143,6 +154,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   bool is_settled_ = false;    ///< NCCL writes `made_` no more.
   bool is_ready_ = false;      ///< Was open once.
   bool is_claimed_ = false;    ///< Somebody aborts it.
+  int uses_ = 0;               ///< Calls of NCCL's with it.
   bool is_quiet_ = false;      ///< Revoked, and nothing of it runs.
   bool is_released_ = false;
   bool is_abort_wanted_ = false;

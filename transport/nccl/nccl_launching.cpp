@@ -64,17 +64,18 @@ void NcclCommunicator::launch_now(const std::shared_ptr<Launch>& launch) {
 }
 
 bool NcclCommunicator::go_on(Launch& launch) {
-  const auto comm = handle();
   Status status = Done{};
   while (status) {
-    if (is_over() || comm == nullptr) return true;
+    if (is_over()) return true;
     bool is_in_progress = false;
     // Until NCCL has taken a step in neither a mark nor another call may follow.
-    if (launch.begun > 0) status = state_of(comm, is_in_progress);
+    if (launch.begun > 0) status = ask_state(is_in_progress);
     if (status && is_in_progress) return false;
     if (!status || launch.begun == launch.steps.size()) break;
     status = stream_->make_current();
-    if (status) status = launch.steps[launch.begun++](comm);
+    const Use use(*this);
+    if (use.comm == nullptr) return true;
+    if (status) status = launch.steps[launch.begun++](use.comm);
   }
   if (is_over()) return true;
   const auto mark = status ? stream_->mark() : Result<std::uint64_t>(status.error());
@@ -92,11 +93,10 @@ bool NcclCommunicator::go_on(Launch& launch) {
 }
 
 bool NcclCommunicator::ask_done(std::uint64_t id, const std::string& what, std::uint64_t mark) {
-  const auto comm = handle();
-  if (is_over() || comm == nullptr) return true;
+  if (is_over()) return true;
   bool is_in_progress = false;
   // The state first: a stream comes to its end also when NCCL gave the operation up.
-  auto status = state_of(comm, is_in_progress);
+  auto status = ask_state(is_in_progress);
   const auto reached = status ? stream_->reached(mark) : Result<bool>(status.error());
   if (!reached) {
     end_by(what, reached.error());

@@ -278,6 +278,19 @@ TEST_CASE("a split that fails leaves no communicator behind", "[transport][error
   check_clean(ranks, 2);
 }
 
+TEST_CASE("a communicator is not aborted amid a call that comes back soon", "[transport][errors]") {
+  Ranks ranks(1);
+  require_open(ranks.open({0}, 1));
+  // An abort takes the place of a revoke that has not come back after half a second.
+  ranks.nccl().script("stall@launch slow=530@revoke");
+  std::vector<std::byte> rows(100);
+  const NcclRowsTo to[] = {{0, {rows.data(), rows.size()}}};
+  const auto limit = within(milliseconds(kDeadlineMs));
+  const auto send = ranks[0].group->exchange_rows(to, {}, limit);
+  CHECK(send.wait(within(kEnough)).error().code == Errc::timed_out);
+  check_clean(ranks, 0);
+}
+
 TEST_CASE("what a broken group held is let go of when NCCL is done with it",
           "[transport][errors]") {
   Ranks ranks(1);

@@ -132,7 +132,11 @@ std::optional<Code> begin(const std::string& function, Comm comm, std::optional<
   if (!fault) return std::nullopt;
   if (fault->kind == "die") _exit(9);
   if (fault->kind == "error") return static_cast<Code>(fault->value);
-  if (fault->kind == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(fault->value));
+  if (fault->kind == "slow") {
+    if (comm != nullptr) ++comm->slow_calls;
+    std::this_thread::sleep_for(std::chrono::milliseconds(fault->value));
+    if (comm != nullptr) --comm->slow_calls;
+  }
   while (fault->kind == "forever" || (fault->kind == "hang" && comm == nullptr)) pause();
   if (fault->kind == "hang") {
     while (!comm->is_aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
