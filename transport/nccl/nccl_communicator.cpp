@@ -75,6 +75,8 @@ nccl::Code NcclCommunicator::call(const Opening& opening) {
     const std::lock_guard lock(mutex_);
     is_called_ = is_called;
   };
+  std::optional<Use> use;
+  if (opening.parent) use.emplace(*opening.parent);
   enter(true);
   const auto code = opening.opener(&made_);
   enter(false);
@@ -83,6 +85,8 @@ nccl::Code NcclCommunicator::call(const Opening& opening) {
 
 void NcclCommunicator::open_now(const Opening& opening) {
   auto status = is_over() ? Status(*why()) : stream_->make_current();
+  // One that was given up meanwhile may be shrunk: NCCL must not be at it.
+  if (opening.splits && opening.parent->is_over()) status = *opening.parent->why();
   // Whatever hangs here is found out by the deadline; a thread that was left behind and comes back
   // goes on below, and gives up at once.
   if (status) {
@@ -341,7 +345,8 @@ nccl::Comm NcclCommunicator::claim() {
 
 bool NcclCommunicator::can_be_parent() const {
   const std::lock_guard lock(mutex_);
-  return is_ready_ && !is_claimed_ && !is_abort_wanted_ && (!why_ || is_quiet_);
+  // A call that was slow to split it may come back after all.
+  return is_ready_ && !is_claimed_ && !is_abort_wanted_ && uses_ == 0 && (!why_ || is_quiet_);
 }
 
 }  // namespace troupe::transport

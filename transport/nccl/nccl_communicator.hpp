@@ -37,6 +37,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
     Opener opener;
     /// What the opener derives it from (split, shrink): its state is NCCL's answer.
     std::shared_ptr<NcclCommunicator> parent = nullptr;
+    bool splits = false;      ///< The parent goes on.
     bool makes_none = false;  ///< Of a split: this rank gets no communicator.
   };
 

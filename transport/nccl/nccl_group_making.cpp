@@ -310,7 +310,7 @@ NcclGroup::Made NcclGroup::split(std::optional<std::int32_t> color, std::uint32_
   };
   const auto end = std::min(deadline, Clock::now() + options.attempt);
   auto part = NcclCommunicator::open(context_, stream, title_of(options),
-                                     {opener, communicator_, !color.has_value()}, end);
+                                     {opener, communicator_, true, !color.has_value()}, end);
   const auto own = part->opened().wait(end + std::chrono::seconds(1));
   const auto outcomes = meeting_.compare(outcome_of(own), deadline + options.attempt);
   auto failure = outcomes ? failure_in(outcomes.value(), own, rank())

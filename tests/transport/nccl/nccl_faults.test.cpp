@@ -282,7 +282,7 @@ TEST_CASE("a communicator is not aborted amid a call that comes back soon", "[tr
   Ranks ranks(1);
   require_open(ranks.open({0}, 1));
   // An abort takes the place of a revoke that has not come back after half a second.
-  ranks.nccl().script("stall@launch slow=530@revoke");
+  ranks.nccl().script("stall@launch calm=530@revoke");
   std::vector<std::byte> rows(100);
   const NcclRowsTo to[] = {{0, {rows.data(), rows.size()}}};
   const auto limit = within(milliseconds(kDeadlineMs));

@@ -71,7 +71,7 @@ struct CommState {
   std::atomic<bool> is_aborted{false};
   std::atomic<int> error{0};
   std::atomic<int> running{0};     ///< Pieces of work in streams.
-  std::atomic<int> slow_calls{0};  ///< That go on.
+  std::atomic<int> calm_calls{0};  ///< That go on.
   std::atomic<bool> is_revoked{false};
   std::atomic<bool> is_ready{false};
   bool is_never_ready = false;

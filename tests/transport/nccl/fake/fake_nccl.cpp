@@ -188,7 +188,7 @@ Code ncclCommGetAsyncError(Comm comm, Code* state) {
 Code ncclCommAbort(Comm comm) {
   std::optional<Fault> fault;
   if (const auto code = begin("abort", comm, fault)) return *code;
-  if (comm->slow_calls > 0) world().misused("abort amid a call that does not hang");
+  if (comm->calm_calls > 0) world().misused("abort amid a call that comes back");
   end_comm(comm);
   return Code::success;
 }

@@ -11,6 +11,7 @@
 //   forever    the call does not return
 //   error=C    the call returns code C
 //   slow=MS    the call takes so long
+//   calm=MS    the same, and nobody may abort its communicator meanwhile
 //   late=C     the work never ends, and the communicator's state becomes C soon
 //   stall      the work never ends
 //   taken=MS   the call returns "in progress", and so long NCCL has not begun the work

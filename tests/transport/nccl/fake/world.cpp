@@ -91,6 +91,10 @@ bool start(Comm comm, Stream* stream, std::vector<Launched> all) {
     return false;
   }
   const std::lock_guard lock(comm->mutex);
+  if (comm->is_stopping) {  // Nobody asks for what is held any more.
+    begin_work();
+    return false;
+  }
   comm->held.push_back(
       {Clock::now() + std::chrono::milliseconds(taken_ms), are_peers_there, begin_work});
   return true;
@@ -132,10 +136,11 @@ std::optional<Code> begin(const std::string& function, Comm comm, std::optional<
   if (!fault) return std::nullopt;
   if (fault->kind == "die") _exit(9);
   if (fault->kind == "error") return static_cast<Code>(fault->value);
-  if (fault->kind == "slow") {
-    if (comm != nullptr) ++comm->slow_calls;
+  if (fault->kind == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(fault->value));
+  if (fault->kind == "calm") {
+    ++comm->calm_calls;
     std::this_thread::sleep_for(std::chrono::milliseconds(fault->value));
-    if (comm != nullptr) --comm->slow_calls;
+    --comm->calm_calls;
   }
   while (fault->kind == "forever" || (fault->kind == "hang" && comm == nullptr)) pause();
   if (fault->kind == "hang") {
