@@ -16,13 +16,21 @@ namespace troupe::actors {
 /// The exception as an error of code `internal`: who met it and the first line of what it says.
 Error describe_exception(const std::string& who, const std::exception_ptr& exception);
 
-/// From now on `tell(Error)` hears of exceptions in the handlers of `self`, an actor, which ends
-/// after it. Call it before anything that may throw; `tell` must not throw.
+/// From now on `hear(std::exception_ptr)` hears of exceptions in the handlers of `self`, an actor,
+/// which ends after it. Call it before anything that may throw; `hear` must not throw.
+template <class Self, class Hear>
+void hear_of_exceptions(Self self, Hear hear) {
+  self->set_exception_handler([hear](std::exception_ptr& exception) {
+    hear(exception);
+    return caf::make_error(caf::exit_reason::unhandled_exception);
+  });
+}
+
+/// The same for `tell(Error)`, which hears `describe_exception`.
 template <class Self, class Tell>
 void tell_of_exceptions(Self self, std::string who, Tell tell) {
-  self->set_exception_handler([who = std::move(who), tell](std::exception_ptr& exception) {
+  hear_of_exceptions(self, [who = std::move(who), tell](const std::exception_ptr& exception) {
     tell(describe_exception(who, exception));
-    return caf::make_error(caf::exit_reason::unhandled_exception);
   });
 }
 

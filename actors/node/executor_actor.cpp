@@ -12,6 +12,7 @@
 
 #include "actors/link/exceptions.hpp"
 #include "engine/execution/device_place.hpp"
+#include "engine/execution/failed_device.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/state/state_moves.hpp"
@@ -54,8 +55,7 @@ void fail(Self self, Error error) {
     self->send(state.node, failed_atom::value, own_epoch(state), std::move(error));
 }
 
-/// Of what a stage throws, or NCCL does, the supervisor hears where, too: other nodes may do
-/// better.
+/// Of what a stage, NCCL or a device does the supervisor hears where, too: others may do better.
 void fail_with(Self self, std::optional<engine::FailedWork> failed, Error error) {
   if (!failed) return fail(self, std::move(error));
   if (give_up(self->state)) self->send(self->state.node, std::move(*failed));
@@ -111,10 +111,7 @@ Status build(Self self) {
   options.memory = engine::memory_promise(setup.job, plan, device);
   // Others get state that this device gives away, in the step that begins meanwhile.
   options.may_update = [self] { return self->state.saver->may_change() && !self->state.transfer; };
-  for (const auto& slow : setup.job.debug.slow_shapes)
-    if (!slow.node || NodeId{static_cast<std::size_t>(*slow.node)} == state.slot.node)
-      options.slow_rows.push_back({plan.model.find(slow.module), slow.min_rows, slow.max_rows,
-                                   slow.factor, slow.per_sample, slow.from_step, slow.to_step});
+  options.slow_rows = engine::slow_rows(setup.job.debug, plan.model, state.slot.node);
   state.executor = std::make_unique<engine::Executor>(
       plan, std::move(options), *state.resources->transport, *state.device, std::move(programs),
       state.standby, make_wake(self));
@@ -214,8 +211,10 @@ void settle(Self self, EpochNumber epoch_number) {
   state.standby = {};
   state.store->settle(!state.next->arriving.empty());
   state.configuration = std::move(state.next);
-  if (auto built = build(self); !built.ok())
-    return fail_with(self, engine::failed_opening(built.error(), epoch_number), built.error());
+  if (auto built = build(self); !built.ok()) {
+    const Error& why = built.error();
+    return fail_with(self, engine::failed_opening(why, state.device->place(), epoch_number), why);
+  }
   self->send(state.node, applied_atom::value, state.slot.local_index, epoch_number);
 }
 
@@ -272,8 +271,7 @@ void advance(Self self) {
 /// What the saver has done since it was looked at last.
 void report_saved(Self self) {
   auto& state = self->state;
-  if (!state.saver) return;
-  const auto share = state.saver->take();
+  const auto share = state.saver ? state.saver->take() : std::nullopt;
   if (!share) return;
   SaveReport report{share->number, state.slot, share->status.ok()};
   if (!report.is_saved) report.error = share->status.error();
@@ -368,8 +366,12 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
   self->state.in_hand = std::move(in_hand);
   // Checkpoints that were ordered before are others' work.
   self->state.save_number = resources->save_number;
-  tell_of_exceptions(self, "device " + std::to_string(local_index),
-                     [self](Error error) { fail(self, std::move(error)); });
+  // Without a lost device the job goes on, as where a step of it fails.
+  hear_of_exceptions(self, [self](const std::exception_ptr& thrown) {
+    const auto& state = self->state;
+    fail_with(self, engine::failed_device(thrown, own_epoch(state)),
+              describe_exception("device " + std::to_string(state.slot.local_index), thrown));
+  });
   return {
       [self](apply_atom, const Configuration& configuration) { apply(self, configuration); },
       [self](settle_atom, EpochNumber epoch_number) { settle(self, epoch_number); },

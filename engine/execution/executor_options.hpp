@@ -13,7 +13,12 @@
 #include "runtime/observers/audience.hpp"
 #include "runtime/state/adamw.hpp"
 #include "runtime/vocabulary/media_input.hpp"
+#include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/units.hpp"
+
+namespace troupe::job {
+struct Debug;
+}
 
 namespace troupe::engine {
 
@@ -28,6 +33,9 @@ struct SlowRows {
   std::int64_t from_step = 1;
   std::int64_t to_step = 0;  ///< Included; 0: to the end.
 };
+
+/// Those that a job asks for on this node (`debug.slow_shapes`).
+std::vector<SlowRows> slow_rows(const job::Debug& debug, const ModelGraph& model, NodeId node);
 
 struct ExecutorOptions {
   DeviceId device;

@@ -35,15 +35,6 @@ Result<std::shared_ptr<transport::NcclStream>> NcclDevice::make_stream(
                "set cluster.device = \"cuda\", or " + key + " = \"messages\""};
 }
 
-std::optional<FailedWork> failed_opening(const Error& error, EpochNumber generation) {
-  if (error.code != Errc::timed_out) return std::nullopt;
-  FailedWork failed{0, generation};
-  failed.thrown = error.message;
-  failed.error = error;
-  failed.by_device = true;
-  return failed;
-}
-
 Result<NcclSeat> NcclDevice::open(NcclSeat before, transport::NcclGroupOptions options,
                                   const std::string& key) {
   if (auto started = start(key); !started.ok()) return std::move(started).error();

@@ -29,11 +29,6 @@ struct NcclDeviceOptions {
   transport::NcclLimits limits = {};
 };
 
-/// What a device says of groups that did not open (`NcclSums::open`, `NcclRows::open`) where its
-/// own NCCL is to blame, or nobody knows whose and its is as good as any: as of a call that hangs,
-/// the job does without it, by no fault of a step. None: it is another rank's, or another error.
-std::optional<FailedWork> failed_opening(const Error& error, EpochNumber generation);
-
 /// A group, and the stream that its work runs on.
 struct NcclSeat {
   std::shared_ptr<transport::NcclStream> stream;

@@ -78,6 +78,12 @@ void StateSaver::save(Share& share, const std::function<void()>& wake) {
     for (auto& [name, tensor] : share.tensors)
       tensors[name] = tensor.to(at::kCPU, tensor.scalar_type(), false, share.copies);
     if (share.is_checked) result.status = check_finite(tensors);
+  } catch (const c10::AcceleratorError& error) {
+    result.status = Error{
+        Errc::internal,
+        std::string("the device failed as its state was copied: ") + error.what_without_backtrace(),
+        {},
+        {}};
   } catch (const c10::Error& error) {
     result.status =
         Error{Errc::infeasible,

@@ -27,7 +27,8 @@ namespace troupe::engine {
 /// What became of a device's share.
 struct SavedShare {
   std::int64_t number = 0;  ///< As `start` was told.
-  /// Errors: io_failed; infeasible: no memory for the copy; internal: not finite, and checked.
+  /// Errors: io_failed; infeasible: no memory for the copy; internal: not finite, and checked,
+  /// or the device failed.
   Status status = Done{};
   state::CheckpointFile file;  ///< Where it is well.
   double copy_ms = 0;

@@ -48,6 +48,8 @@ Status StateStore::stage(const StatePlacement& want) {
   }
   try {
     staged_ = allocate(lacking);
+  } catch (const c10::AcceleratorError&) {
+    throw;  // The device failed, which has other reasons than its memory.
   } catch (const c10::Error& error) {
     return Error{Errc::infeasible,
                  "no memory for the state that the layout gives to device " +

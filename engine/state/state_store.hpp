@@ -35,7 +35,8 @@ class StateStore {
   /// Makes room for this device's shards of `want`; those that are here already stay as they are.
   /// New shards of one layer and kind lie one behind the other in one buffer. Their contents are
   /// unspecified until somebody writes them. Late ones that were not kept are not here.
-  /// Errors: infeasible: no memory. Nothing has changed then, but for those.
+  /// Errors: infeasible: no memory. Nothing has changed then, but for those. Throws what a device
+  /// that fails does.
   Status stage(const StatePlacement& want);
 
   /// A view of a piece of what is here, or an undefined tensor. Moments: [2, shape of the box].

@@ -168,6 +168,25 @@ TEST_CASE("a node lost while the model is written is the reason where it alone h
   CHECK(says(head.ended->message, "no other node has "));
 }
 
+TEST_CASE("a device that is lost as its tensors are collected is done without",
+          "[actors][recovery]") {
+  Head head(1);
+  head.start_training();
+  head.plan(0);
+  head.run_step(1);
+  for (std::size_t id = 0; id < 3; ++id) head.tell(Offers{NodeId{id}, 1, {}});
+  engine::FailedWork failed{0, 1};
+  failed.thrown = "the device failed: CUDA error: uncorrectable ECC error encountered";
+  failed.error = {Errc::internal, failed.thrown, {}, "look at this machine's devices"};
+  failed.by_device = true;
+  head.tell(NodeId{3}, failed);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  for (const DeviceSlot& device : head.seen[0].configurations[1].plan.devices)
+    CHECK(device.node != NodeId{3});
+  CHECK(head.seen[3].stops.size() == 1);  // Its process is still there.
+}
+
 TEST_CASE("a node lost before it has offered its tensors ends the job", "[actors][errors]") {
   Head head(1, one_pipeline);
   head.start_training();

@@ -4,11 +4,14 @@
 
 #include <c10/util/Exception.h>
 
+#include <cstdlib>
+#include <exception>
 #include <new>
 #include <stdexcept>
 #include <string>
 
-#include "engine/execution/nccl_device.hpp"
+#include "engine/execution/failed_device.hpp"
+#include "tests/engine/apart_device.hpp"
 
 namespace troupe::engine {
 namespace {
@@ -19,7 +22,9 @@ c10::AcceleratorError cuda_error(int code) {
 
 TEST_CASE("a device whose own NCCL opens no group counts as failed, by no fault of a step",
           "[engine][errors]") {
-  const auto failed = failed_opening({Errc::timed_out, "rank 1 says: it hangs", {}, "look"}, 5);
+  const c10::Device place = apart().place;
+  const auto failed =
+      failed_opening({Errc::timed_out, "rank 1 says: it hangs", {}, "look"}, place, 5);
   REQUIRE(failed);
   CHECK(failed->step == 0);
   CHECK(failed->epoch_number == 5);
@@ -27,7 +32,43 @@ TEST_CASE("a device whose own NCCL opens no group counts as failed, by no fault 
   CHECK(failed->thrown == "rank 1 says: it hangs");
   CHECK(failed->error.fix == "look");
   for (const Errc code : {Errc::transport_failed, Errc::invalid_argument, Errc::unavailable})
-    CHECK_FALSE(failed_opening({code, "rank 0 says: it hangs", {}, {}}, 5));
+    CHECK_FALSE(failed_opening({code, "rank 0 says: it hangs", {}, {}}, place, 5));
+}
+
+TEST_CASE("a device that is lost as groups open counts as failed, whatever NCCL says",
+          "[engine][errors]") {
+  const Error said{Errc::transport_failed, "rank 0 says: unhandled cuda error", {}, {}};
+  const c10::Device place = apart().place;
+  setenv("APART_CUDA_ERROR", "214", 1);
+  const auto lost = failed_opening(said, place, 5);
+  setenv("APART_CUDA_ERROR", "2", 1);
+  const auto busy = failed_opening(said, place, 5);
+  unsetenv("APART_CUDA_ERROR");
+  REQUIRE(lost);
+  CHECK(lost->by_device);
+  CHECK(lost->step == 0);
+  CHECK(lost->epoch_number == 5);
+  CHECK(lost->error.message == "the device failed: CUDA error: number 214");
+  CHECK(lost->error.fix == kDeviceFix);
+  CHECK_FALSE(busy);  // Too little memory.
+  CHECK_FALSE(failed_opening(said, place, 5));
+  CHECK_FALSE(failed_opening(said, c10::kCPU, 5));
+}
+
+TEST_CASE("of what is thrown beside a step a lost device alone is done without",
+          "[engine][errors]") {
+  const auto lost = failed_device(std::make_exception_ptr(cuda_error(214)), 7);
+  REQUIRE(lost);
+  CHECK(lost->by_device);
+  CHECK(lost->step == 0);
+  CHECK(lost->epoch_number == 7);
+  CHECK(lost->samples.empty());
+  CHECK(lost->thrown == "the device failed: CUDA error: of number 214");
+  CHECK(lost->error.code == Errc::internal);
+  CHECK_FALSE(failed_device(std::make_exception_ptr(cuda_error(2)), 7));
+  CHECK_FALSE(failed_device(std::make_exception_ptr(std::runtime_error("a defect")), 7));
+  CHECK_FALSE(failed_device(std::make_exception_ptr(3), 7));
+  CHECK_FALSE(failed_device(nullptr, 7));
 }
 
 TEST_CASE("a device is lost by errors that stay, and by its hardware", "[engine][errors]") {
