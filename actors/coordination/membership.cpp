@@ -133,8 +133,8 @@ void Membership::go_on_from(EpochNumber generation) {
 
 EpochNumber Membership::begin_generation() {
   const auto left = [this](NodeId node) { return !told_.contains(node); };
-  // Of two that stay a way that broke is not made again, and neither says so again: it is missed
-  // in this generation too.
+  // Of two that stay a way that broke is not made again: it is missed in this generation too, also
+  // before they say so again.
   for (auto& [peer, reporters] : missed_) std::erase_if(reporters, left);
   std::erase_if(missed_,
                 [&](const auto& entry) { return left(entry.first) || entry.second.empty(); });

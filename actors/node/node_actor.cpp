@@ -164,6 +164,7 @@ void apply(Self self, const Configuration& configuration) {
   state.resources->transport->drop_older_than(configuration.epoch_number);
   state.resources->masks.drop();
   disconnect_peers(state);
+  tell_broken_ways(self);
   if (!connect_peers(self)) return;  // This layout does not come up.
   state.copies.begin(*state.resources->transport, configuration, state.resources->node);
   for (const DeviceSlot& device : configuration.plan.devices) {
@@ -188,6 +189,7 @@ std::size_t working_devices(const NodeState& state) {
 void settle(Self self, EpochNumber epoch_number) {
   auto& state = self->state;
   if (epoch_number != state.configuration.epoch_number) return;
+  tell_broken_way_to_head(self);
   state.resources->epoch_number = epoch_number;
   state.plan = state.configuration.plan;
   state.arriving = state.configuration.arriving;
@@ -199,14 +201,6 @@ void settle(Self self, EpochNumber epoch_number) {
   for (auto& [device, executor] : state.executors)
     self->send(executor, settle_atom::value, epoch_number);
   tell_if_all(self, state.applied, applied_atom::value);
-}
-
-/// Only the supervisor can tell whether the peer is lost, or the way to it, or this node.
-void peer_lost(Self self, NodeId peer, const std::string& how) {
-  auto& state = self->state;
-  if (state.connected.contains(peer))
-    self->send(state.supervisor, lost_atom::value, state.resources->node, peer,
-               state.configuration.epoch_number, how);
 }
 
 void device_fetched(Self self, std::int32_t device, EpochNumber epoch_number) {

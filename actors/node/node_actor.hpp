@@ -61,6 +61,12 @@ struct LostHead {
   bool is_untold = false;       ///< A signal came of which no head has heard.
 };
 
+/// The way to a peer that this node has connected to.
+struct PeerWay {
+  ByteString address;                 ///< Where: a place may be taken by another process.
+  std::optional<std::string> broken;  ///< How, once it is: it is not made again.
+};
+
 struct NodeState {
   NodeResources* resources = nullptr;  ///< Not to be read before `is_open`, but for `node`.
   SupervisorActor supervisor;
@@ -71,7 +77,7 @@ struct NodeState {
   LoaderActor loader;
   std::map<std::int32_t, ExecutorActor> executors;  ///< By the device's number on this node.
   WorkOfDevices work;                               ///< What they are in the middle of.
-  std::map<NodeId, ByteString> connected;   ///< And where: a place may be taken by another process.
+  std::map<NodeId, PeerWay> connected;
   double connect_ms = 0;                    ///< Connecting to those new in the layout took.
   std::set<std::int32_t> fetched, applied;  ///< Devices that have done their part of an apply.
   std::map<std::int64_t, std::size_t> finished_devices;  ///< Per step, until all have finished.

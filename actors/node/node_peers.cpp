@@ -11,6 +11,18 @@ namespace troupe::actors {
 
 namespace {
 
+/// The head is one more peer behind all places.
+bool is_place_of_head(const NodeState& state, NodeId peer) {
+  return peer.value >= state.resources->setup.job.cluster.nodes;
+}
+
+/// Of the newest layout, whose number it bears: the supervisor drops what is of another one.
+void tell_broken(NodeSelf self, NodeId peer, const std::string& how) {
+  const auto& state = self->state;
+  self->send(state.supervisor, lost_atom::value, state.resources->node, peer,
+             state.configuration.epoch_number, how);
+}
+
 /// Of a node both ends are missed: where a way was never there, either may be at fault, and the one
 /// that was asked first is no more suspect than the other. Of the head it is this node alone that
 /// can be done without.
@@ -18,7 +30,7 @@ void tell_unreached(NodeSelf self, NodeId peer, const Error& error) {
   const auto& state = self->state;
   const NodeId own = state.resources->node;
   const EpochNumber epoch_number = state.configuration.epoch_number;
-  const bool is_head = peer.value >= state.resources->setup.job.cluster.nodes;
+  const bool is_head = is_place_of_head(state, peer);
   if (error.code != Errc::transport_failed)
     return self->send(state.supervisor, failed_atom::value, own, epoch_number, error);
   self->send(state.supervisor, lost_atom::value, own, peer, epoch_number, error.message);
@@ -29,10 +41,10 @@ void tell_unreached(NodeSelf self, NodeId peer, const Error& error) {
 }  // namespace
 
 void disconnect_peers(NodeState& state) {
-  const auto is_peer = [&](const std::pair<const NodeId, ByteString>& known) {
+  const auto is_peer = [&](const std::pair<const NodeId, PeerWay>& known) {
     return std::any_of(state.configuration.nodes.begin(), state.configuration.nodes.end(),
                        [&](const NodeReady& peer) {
-                         return peer.node == known.first && peer.address == known.second;
+                         return peer.node == known.first && peer.address == known.second.address;
                        });
   };
   for (auto peer = state.connected.begin(); peer != state.connected.end();)
@@ -52,7 +64,7 @@ bool connect_peers(NodeSelf self) {
   Duration took{};
   bool reaches_all = true;
   for (const NodeReady& peer : state.configuration.nodes) {
-    if (!state.connected.emplace(peer.node, peer.address).second) continue;
+    if (!state.connected.emplace(peer.node, PeerWay{peer.address, {}}).second) continue;
     const Time begin = self->clock().now();
     const Status connected = connect_to(*state.resources->transport, peer);
     took += self->clock().now() - begin;
@@ -63,6 +75,23 @@ bool connect_peers(NodeSelf self) {
   }
   state.connect_ms = std::chrono::duration<double, std::milli>(took).count();
   return reaches_all;
+}
+
+void peer_lost(NodeSelf self, NodeId peer, const std::string& how) {
+  const auto way = self->state.connected.find(peer);
+  if (way == self->state.connected.end()) return;
+  way->second.broken = how;
+  tell_broken(self, peer, how);
+}
+
+void tell_broken_ways(NodeSelf self) {
+  for (const auto& [peer, way] : self->state.connected)
+    if (way.broken && !is_place_of_head(self->state, peer)) tell_broken(self, peer, *way.broken);
+}
+
+void tell_broken_way_to_head(NodeSelf self) {
+  for (const auto& [peer, way] : self->state.connected)
+    if (way.broken && is_place_of_head(self->state, peer)) tell_broken(self, peer, *way.broken);
 }
 
 }  // namespace troupe::actors

@@ -115,8 +115,9 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
         if (seen->on_fault) seen->on_fault(x);
       },
       [](failed_atom, EpochNumber, const Error&) {},
-      [seen](lost_atom, NodeId reporter, NodeId peer, EpochNumber, const std::string&) {
+      [seen](lost_atom, NodeId reporter, NodeId peer, EpochNumber epoch, const std::string&) {
         seen->ways.emplace_back(reporter, peer);
+        seen->missed_in.push_back(epoch);
         ++seen->misses;
       },
       [](control_atom, const ControlRequest&) { return std::string(); },

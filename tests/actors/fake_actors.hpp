@@ -72,6 +72,7 @@ struct SupervisorSeen {
   std::atomic<std::int32_t> silent_peer = -1;   ///< Of whom nothing comes, as nodes said last.
   std::atomic<std::size_t> misses = 0;          ///< So many of these:
   std::vector<std::pair<NodeId, NodeId>> ways;  ///< Who misses whom. Not read while more may come.
+  std::vector<EpochNumber> missed_in;           ///< In which layout. The same.
 
   /// The last one. REQUIRES: `hellos` says that there is one, and no other comes.
   NodeHello hello() const { return hello_; }

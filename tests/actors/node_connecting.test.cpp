@@ -4,8 +4,10 @@
 
 #include "actors/node/node_actor.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <fstream>
 #include <functional>
 #include <thread>
@@ -58,7 +60,7 @@ class Connecting {
     resources_.setup = engine::prepare(job).value();
     resources_.dataset =
         std::make_shared<const data::Dataset>(data::Dataset::open(resources_.setup.data).value());
-    for (std::int32_t peer = 0; peer < 2; ++peer) peers_.push_back(transport(peer));
+    for (std::int32_t peer = 0; peer < 2; ++peer) come(peer);
     head_ = system_.spawn(fake_supervisor, &seen_);
     NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
     start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
@@ -93,10 +95,8 @@ class Connecting {
 
   /// The same of a layout with the first peer and the head, of which it does not reach the head.
   std::vector<std::pair<NodeId, NodeId>> missed_head(EpochNumber epoch) {
-    Configuration next = layout(epoch, 1);
-    next.nodes.push_back(introduce(head_place(), *peers_[1], {60, 7}));
     unreached_ = head_place().value;
-    caf::send_as(head_, node_, apply_atom::value, std::move(next));
+    caf::send_as(head_, node_, apply_atom::value, layout_with_head(epoch));
     wait_until([this] { return seen_.misses == 1; });
     unreached_ = -1;
     connect_ms(epoch + 1, 2);  // Behind all that it said of the layout before.
@@ -105,6 +105,26 @@ class Connecting {
 
   /// The head is one more peer behind all places.
   NodeId head_place() const { return NodeId{resources_.setup.job.cluster.nodes}; }
+
+  /// Takes up a layout with the first peer and the head, whose transport is the second's.
+  void take_up_with_head(EpochNumber epoch) { take_up(layout_with_head(epoch)); }
+
+  /// The way to the second peer breaks: waits until the node has told of it so many times.
+  void break_way(std::size_t told) {
+    peers_[1].reset();
+    wait_until_missed(told);
+  }
+
+  /// Another process has the second peer's place.
+  void replace_peer() { come(1); }
+
+  void wait_until_missed(std::size_t told) {
+    wait_until([this, told] { return seen_.misses == told; });
+  }
+
+  /// In which layouts the node has told of broken ways. Not while it may tell more.
+  const std::vector<EpochNumber>& missed_in() const { return seen_.missed_in; }
+  const std::vector<std::pair<NodeId, NodeId>>& ways() const { return seen_.ways; }
 
   /// Takes up a layout for which the first peer is to give it state. `is_late`: in its first step.
   void copy(EpochNumber epoch, bool is_late) {
@@ -134,9 +154,21 @@ class Connecting {
   Configuration layout(EpochNumber epoch, std::size_t peers) const {
     Configuration made;
     made.epoch_number = epoch;
-    for (std::size_t peer = 0; peer < peers; ++peer)
-      made.nodes.push_back(introduce(NodeId{peer}, *peers_[peer], {60, 7}));
+    made.nodes.assign(readies_.begin(), readies_.begin() + static_cast<std::ptrdiff_t>(peers));
     return made;
+  }
+
+  Configuration layout_with_head(EpochNumber epoch) const {
+    Configuration made = layout(epoch, 2);
+    made.nodes.back().node = head_place();
+    return made;
+  }
+
+  /// A process comes to this peer's place.
+  void come(std::int32_t peer) {
+    const auto place = static_cast<std::size_t>(peer);
+    peers_[place] = transport(peer);
+    readies_[place] = introduce(NodeId{peer}, *peers_[place], {60, 7});
   }
 
   void take_up(const Configuration& next) {
@@ -162,7 +194,8 @@ class Connecting {
 
   testing::ScratchFolder folder_;
   std::shared_ptr<transport::InprocHub> hub_ = std::make_shared<transport::InprocHub>();
-  std::vector<std::unique_ptr<transport::Transport>> peers_;
+  std::array<std::unique_ptr<transport::Transport>, 2> peers_;
+  std::array<NodeReady, 2> readies_;  ///< As they came; a transport that is gone has no address.
   std::atomic<std::int32_t> unreached_ = -1;
   SupervisorSeen seen_;
   NodeResources resources_;
@@ -197,6 +230,43 @@ TEST_CASE("a node that does not reach the head says so of itself", "[actors][rec
   Connecting connecting;
   const NodeId head = connecting.head_place();
   CHECK((connecting.missed_head(3) == std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, head}}));
+}
+
+// Window: a peer is missed that the head reaches
+TEST_CASE("a node says in each layout that its way to a peer is broken", "[actors][recovery]") {
+  // No head may have been there to hear it, or one that had begun another layout.
+  Connecting connecting;
+  connecting.connect_ms(3, 2);
+  connecting.break_way(1);
+  connecting.connect_ms(4, 2);
+  connecting.connect_ms(5, 2);
+  CHECK(connecting.missed_in() == std::vector<EpochNumber>{3, 4, 5});
+  const std::pair way{NodeId{2}, NodeId{1}};
+  CHECK((connecting.ways() == std::vector<std::pair<NodeId, NodeId>>{way, way, way}));
+
+  SECTION("until the job does without that peer") {
+    connecting.connect_ms(6, 1);
+    connecting.connect_ms(7, 1);
+  }
+  SECTION("until another process has its place") {
+    connecting.replace_peer();
+    connecting.connect_ms(6, 2);
+  }
+  CHECK(connecting.missed_in().size() == 3);
+}
+
+// Window: a node and the head have no way for tensors between them
+TEST_CASE("a node says of a broken way to the head once it has its state", "[actors][recovery]") {
+  // Before that it would be done without, though nothing goes that way yet.
+  Connecting connecting;
+  connecting.take_up_with_head(3);
+  connecting.break_way(1);
+  connecting.take_up_with_head(4);
+  CHECK(connecting.missed_in() == std::vector<EpochNumber>{3});
+  connecting.settle(4);
+  connecting.wait_until_missed(2);
+  CHECK(connecting.missed_in() == std::vector<EpochNumber>{3, 4});
+  CHECK((connecting.ways().back() == std::pair{NodeId{2}, connecting.head_place()}));
 }
 
 TEST_CASE("a node tells of whom it hears nothing until all state of a layout has come",
