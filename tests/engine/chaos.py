@@ -10,15 +10,15 @@
 
 configs/real-mini.toml in fp64, one node may be lost, all processes started by hand: eight nodes of this machine, and six of
 two hosts in network namespaces (a third as many events) whose link is cut or slow for a while. A script drawn from the seed
-kills nodes, stops them for 1 to 20 s, lets them leave and others join, kills and stops the head; a quarter of the events have
-a second one within 100 ms behind them. Of two at most one takes a node away: more than the job promises to bear is
-comeback.py's. What was ordered and refused is no event. Of few events (scripts/test) each kind comes at least once, who
-sleeps does so for 8 s at most, samples are the shorter ones, at most two windows are looked at, and all must be over within
-five minutes. Where ../shared/data is not, samples are what `troupe data make` makes. Held against what is promised:
+kills nodes, stops them for 1 to 20 s, lets them leave (by `troupe ctl`, a signal, or both within 100 ms) and others join, kills and
+stops the head; a quarter of the events have a second one within 100 ms behind them, a cut none but a killed head. Of two at most one
+takes a node away: more than the job promises to bear is comeback.py's. What was ordered and refused is no event. Of few
+events (scripts/test) each kind comes at least once, who sleeps does so for 8 s at most, samples are the shorter ones, at
+most two windows are looked at, and all must be over within five minutes. Where ../shared/data is not, samples are what `troupe data make` makes. Held against what is promised:
 
 - Each event is over within 10 s beyond the time after which silence counts: two more steps are trained, who left is told in
   the events, who joined takes part. Nobody is lost whom nothing was done to. The eight never go back to a checkpoint; the
-  six may where a whole host is cut off, with the time that starting again takes.
+  six may where a whole host is cut off, also from a head that gathers the others, with the time that starting again takes.
 - Whoever is out of the job ends, all end when it stops, and neither processes nor shared memory are left behind.
 - Two nodes that nothing is ever done to hold as much memory, as many descriptors and threads in the last quarter as in the second
   one, but for what came when fewer nodes than ever had all the work (not excepted until 30 November 2026, when two of six nodes kept

@@ -179,6 +179,13 @@ class ChaosJob:
         until = time.monotonic() + seconds
         self.wait_until(lambda: time.monotonic() >= until, "a pause", seconds + 5)
 
+    def pass_without_head(self, seconds):
+        """What was put off is done, also while no head is there."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self.tick()
+            time.sleep(0.03)
+
     # ---- its end ------------------------------------------------------------------------------------
 
     def lost_since(self, count, number):

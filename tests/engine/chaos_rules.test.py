@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -95,10 +96,18 @@ class Effects(unittest.TestCase):
 
 
 class Node:
-    is_stopped = False
+    is_stopped, pid = False, 4711
 
     def runs(self):
         return True
+
+
+class Link:
+    def cut(self, is_silent):
+        pass
+
+    def mend(self):
+        pass
 
 
 class DrawnEvents(unittest.TestCase):
@@ -122,6 +131,138 @@ class DrawnEvents(unittest.TestCase):
         script = self.script(True)
         script.kill = lambda: script.asked.append("kill")  # Returns None.
         self.assertEqual([event.kind for event in script.next_events() if event.kind == "kill"], [])
+
+
+class Pairs(unittest.TestCase):
+    """Of events of a job on two hosts, that come within 100 ms."""
+
+    KINDS = ("kill", "join", "stop", "drain", "head", "head_stop", "slow", "cut")
+
+    def setUp(self):
+        self.sleep, time.sleep = time.sleep, lambda _: None
+
+    def tearDown(self):
+        time.sleep = self.sleep
+
+    def script(self, seed, nodes=5, link=True):
+        bench = types.SimpleNamespace(draw=random.Random(seed), is_few=False, sleep_s=8, patience=1)
+        script = Script(bench, types.SimpleNamespace(is_quiet=lambda: True), 6, "nowhere", Link() if link else None)
+        members = {number: Node() for number in range(nodes)}
+        script._members = lambda: members
+        script.tolerance = 1
+        for kind in self.KINDS:
+            setattr(script, kind, lambda: types.SimpleNamespace(kind="", begun=0))
+        return script
+
+    def batches(self, link, count=4000):
+        script = self.script(1, link=link)
+        return [tuple(event.kind for event in script.next_events()) for _ in range(count)]
+
+    def test_the_head_is_killed_behind_a_quarter_of_all_cuts(self):
+        drawn = collections.Counter(self.batches(True))
+        behind, alone = drawn["cut", "head"], drawn["cut",]
+        self.assertAlmostEqual(behind / (behind + alone), 0.25, delta=0.05)
+
+    def test_at_most_one_takes_a_node_away(self):
+        pairs = {batch for batch in self.batches(True) if len(batch) == 2}
+        self.assertIn(("kill", "head"), pairs)
+        self.assertIn(("drain", "kill"), pairs)
+        for first, second in pairs:
+            self.assertNotIn(second, ("head_stop", "cut"))
+            self.assertNotEqual(first, "head_stop")
+            self.assertFalse({first, second} <= {"kill", "stop"}, (first, second))
+            if first == "cut":
+                self.assertEqual(second, "head")
+
+    def test_of_the_kinds_come_as_many_as_without_heads_behind_cuts(self):
+        shares = collections.Counter(kind for batch in self.batches(True, 20000) for kind in batch)
+        # Drawn with nothing behind cuts, and twice as many heads killed as stopped, by 100,000 draws.
+        before = {"head": 0.103, "cut": 0.161, "slow": 0.154, "kill": 0.142, "stop": 0.143, "drain": 0.104, "head_stop": 0.040, "join": 0.154}
+        for kind, share in before.items():
+            self.assertAlmostEqual(shares[kind] / shares.total(), share, delta=0.01, msg=kind)
+
+    def test_the_links_of_one_machine_are_not_cut(self):
+        kinds = {kind for batch in self.batches(False) for kind in batch}
+        self.assertEqual(kinds, set(self.KINDS) - {"cut", "slow"})
+
+    def cut_with_head(self, seconds):
+        """Behind a cut of so long the head is killed, and another one is there after 9 s."""
+        script = self.script(1)
+        begun = time.monotonic()
+        script.first = ["cut"]
+        script.draw.random = lambda: 0
+
+        def cut():
+            script.cut_counts_until = begun + 2 * seconds + 5
+            return types.SimpleNamespace(kind="", begun=begun)
+
+        script.cut, script.head = cut, lambda: types.SimpleNamespace(kind="", begun=begun + 9)
+        events = script.next_events()
+        self.assertEqual([event.kind for event in events], ["cut", "head"])
+        self.assertEqual([event.begun for event in events], [begun + 9] * 2)
+        return script.cut_counts_until - begun
+
+    def test_who_is_cut_off_may_be_lost_until_the_next_head_has_gathered(self):
+        self.assertAlmostEqual(self.cut_with_head(1), 9 + 13)
+        self.assertAlmostEqual(self.cut_with_head(20), 2 * 20 + 5)
+
+    def test_only_a_head_that_gathers_behind_a_cut_may_send_nodes_back(self):
+        script = self.script(1)
+        script.job.last_words = lambda: "[info] step 7: ...\n[warning] node 3 cannot go on: node 4 alone had a part"
+        for kinds, may in ((["cut"], False), (["head"], False), (["kill", "head"], False), (["cut", "head"], True)):
+            self.assertEqual(script._begins_again([types.SimpleNamespace(kind=kind) for kind in kinds]), may, kinds)
+        script.job.last_words = lambda: "[warning] node 3 cannot go on: ...\n[info] step 7: ..."
+        self.assertFalse(script._begins_again([types.SimpleNamespace(kind=kind) for kind in ("cut", "head")]))
+
+    def test_a_killed_head_is_told_of_or_behind_a_cut_the_job_resumed(self):
+        for before, kind, is_over in (([], "head-lost", True), ([], "resumed", False), (["kill"], "resumed", False),
+                                      (["cut"], "resumed", True), (["cut"], "head-lost", True), (["cut"], "lost", False)):
+            script, steps, done = self.script(1), [10], []
+            script.done = [types.SimpleNamespace(kind=name) for name in before]
+            head = types.SimpleNamespace(kill=lambda: done.append("kill"), wait=lambda: None)
+            script.job = types.SimpleNamespace(history=[], head=head, last_step=lambda: steps[0], start_head=lambda: done.append("start"),
+                                               pass_without_head=lambda _: done.append("pass"))
+            event = Script.head(script)
+            self.assertEqual(done, ["kill", "pass", "start"])
+            script.job.history.append(told(kind, 3))
+            steps[0] = 12
+            event.look()
+            self.assertEqual(event.took is not None, is_over, (before, kind))
+
+
+class Drains(unittest.TestCase):
+    def drain(self, seed, code=0):
+        """What was done, in order, and the event."""
+        done = []
+        bench = types.SimpleNamespace(draw=random.Random(seed), is_few=False, sleep_s=8, patience=1)
+        job = types.SimpleNamespace(last_step=lambda: 7, ctl=lambda *words: done.append(words) or types.SimpleNamespace(returncode=code))
+        script = Script(bench, job, 8, "nowhere")
+        script.members, script.victim = {3: Node()}, None
+        before = os.kill, time.sleep
+        os.kill, time.sleep = (lambda pid, number: done.append(number)), (lambda seconds: done.append(f"{seconds < 0.1}"))
+        try:
+            return done, script.drain(), script.touched
+        finally:
+            os.kill, time.sleep = before
+
+    def test_are_asked_for_by_ctl_by_a_signal_or_by_both_within_100_ms(self):
+        asked, told_to, both = [("drain", "3")], [signal.SIGTERM], [("drain", "3"), "True", signal.SIGTERM]
+        ways = collections.Counter()
+        for seed in range(400):
+            done, event, touched = self.drain(seed)
+            self.assertIn(done, (asked, told_to, both))
+            self.assertIn("drain 3 by ", event.text)
+            self.assertEqual(touched, {3})
+            ways[len(done), signal.SIGTERM in done] += 1
+        self.assertAlmostEqual(ways[1, True] / 400, 0.5, delta=0.1)  # As many hear of it by a signal alone as ever.
+        self.assertAlmostEqual(ways[1, False] / 400, 0.25, delta=0.1)
+        self.assertAlmostEqual(ways[3, True] / 400, 0.25, delta=0.1)
+
+    def test_who_is_refused_gets_no_signal(self):
+        for seed in range(40):
+            done, event, touched = self.drain(seed, 1)
+            if done != [signal.SIGTERM]:
+                self.assertEqual((done, event, touched), ([("drain", "3")], None, set()))
 
 
 class Layouts(unittest.TestCase):

@@ -12,6 +12,8 @@ from run_cases import expect
 
 SILENCE_S, RESOLVED_WITHIN_S, JOIN_TIMEOUT_S = 3, 10, 60
 SPARED, PAIRED = 2, 0.25
+WAYS_TO_DRAIN = ("signal", "signal", "ctl", "ctl, then a signal")  # Half of them by a signal alone.
+KILLED_HEADS, CUTS = 2, 4  # How often they are drawn, as the others in `Script._kinds`.
 FEWEST = 4  # Nodes: with fewer of them nobody is taken away.
 PEER_DESCRIPTORS = 9  # What a node has open for each other one at most (transport/README.md, "Descriptors"); of a lost one it keeps nothing for long.
 
@@ -43,6 +45,7 @@ class Script:
         self.touched, self.told, self.took, self.memory = set(), 0, {}, []
         self.fewest = []  # Nodes in the job, at least, until each look at memory.
         self.spared, self.most, self.cut_counts_until = [], {}, 0
+        self.done = []  # Of the events that come together, those before.
         # Of few events each kind comes once, before more are drawn.
         self.first = ["slow", "cut"] if link else ["kill", "join", "stop", "drain", "head", "head_stop"] if bench.is_few else []
 
@@ -62,14 +65,17 @@ class Script:
         return self._loss(f"stop {number} for {seconds:.1f} s", number, node, seconds)
 
     def drain(self):
+        """By the head's word, a signal, or both within 100 ms: then the process ends in any case, also where the job came to need it."""
         number, node = self._victim()
-        seen = self.job.last_step()
-        if self.draw.random() < 0.5:
-            os.kill(node.pid, signal.SIGTERM)
-        elif self.job.ctl("drain", str(number)).returncode != 0:
+        seen, way = self.job.last_step(), self.draw.choice(WAYS_TO_DRAIN)
+        if "ctl" in way and self.job.ctl("drain", str(number)).returncode != 0:
             return None  # No head, or a layout comes up.
+        if way == WAYS_TO_DRAIN[-1]:
+            time.sleep(self.draw.uniform(0, 0.09))
+        if "signal" in way:
+            os.kill(node.pid, signal.SIGTERM)
         self.touched.add(number)
-        return Event(f"drain {number}", lambda: not node.runs() and self.job.last_step() >= seen + 2)
+        return Event(f"drain {number} by {way}", lambda: not node.runs() and self.job.last_step() >= seen + 2)
 
     def join(self):
         """On the host that has fewer nodes."""
@@ -83,11 +89,13 @@ class Script:
         told, pause = len(self.job.history), self.draw.choice([0, 0, 1, 3])
         self.job.head.kill()
         self.job.head.wait()
-        time.sleep(pause)
+        self.job.pass_without_head(pause)
         self.job.start_head()
-        seen = self.job.last_step()
+        seen, signs = self.job.last_step(), ["head-lost"]
+        if self.done and self.done[0].kind == "cut":
+            signs.append("resumed")  # Those that are cut off may have all copies of something.
         return Event(f"head killed, another after {pause} s", lambda: self.job.last_step() >= seen + 2 and any(
-            event["kind"] == "head-lost" for event in self.job.history[told:]))
+            event["kind"] in signs for event in self.job.history[told:]))
 
     def head_stop(self):
         seconds, head = self.draw.uniform(1, self.bench.sleep_s), self.job.head
@@ -159,10 +167,12 @@ class Script:
         status = self.job.status()
         return bool(status) and status["phase"] == "training" and node in self.job.members(status).values()
 
-    def _begins_again(self):
-        """From its checkpoint, as it may where all nodes of a host are lost at once: it waits for others."""
-        said = self.job.last_words()
-        return self.link is not None and said.rfind("begins again from there") > said.rfind("] step ")
+    def _begins_again(self, events):
+        """From its checkpoint, as it may where all nodes of a host are lost at once, or cut off from a head that gathers them: it waits for others."""
+        said, signs = self.job.last_words(), ["begins again from there"]
+        if {"cut", "head"} <= {event.kind for event in events}:
+            signs.append("cannot go on: ")
+        return self.link is not None and any(said.rfind(sign) > said.rfind("] step ") for sign in signs)
 
     def _limit(self):
         return self.bench.patience * (SILENCE_S + RESOLVED_WITHIN_S)
@@ -172,18 +182,24 @@ class Script:
     def _kinds(self):
         """Names and weights of what may happen now."""
         able = sum(self._is_able(node) for node in self.members.values())
-        kinds = {"head": 2, "head_stop": 1, "join": 3 * self._missing()}
+        kinds = {"head": KILLED_HEADS, "head_stop": 1, "join": 3 * self._missing()}
         if able > 1 and len(self.members) > FEWEST and self.tolerance > 0:
             kinds |= {"kill": 3, "stop": 3, "drain": 2}
         if self.link and self.job.is_quiet():
-            kinds |= {"slow": 3, "cut": 4 if self.tolerance > 0 else 0}
+            kinds["slow"] = 3
+            if self.tolerance > 0:  # As many heads fewer as are killed behind a cut.
+                kinds |= {"cut": CUTS, "head": KILLED_HEADS - PAIRED * CUTS}
         return kinds
 
     def _second(self, kinds, first):
-        """What may come with it: of the two at most one takes a node, or the head, away."""
-        if first in ("head_stop", "cut"):  # These take their own time.
+        """What may come with it: of the two at most one takes a node, or the head, away; but that the head is killed behind a cut,
+        so that no head is there to hear which ways between nodes broke."""
+        if first == "cut":
+            return {"head": KILLED_HEADS}
+        if first == "head_stop":  # It takes its own time.
             return {}
         losses = {"kill", "stop"} if first in ("kill", "stop") else set()
+        kinds = kinds | {"head": KILLED_HEADS}
         return {kind: weight for kind, weight in kinds.items() if kind not in losses | {first, "head_stop", "cut"}}
 
     def next_events(self):
@@ -193,7 +209,7 @@ class Script:
         self.spared = [node for node in self.spared if node in self.members.values()] or list(self.members.values())[:SPARED]
         kinds = self._kinds()
         first = next((name for name in self.first if kinds.get(name)), None)
-        done = []
+        self.done = done = []
         for choices in (kinds, None):
             if choices is None:
                 if not done or self.draw.random() > PAIRED:
@@ -212,6 +228,8 @@ class Script:
             if name == "head":  # Nothing can be dealt with before there is one.
                 for other in done:
                     other.begun = max(other.begun, event.begun)
+                if done[0].kind == "cut":  # It gathers those that it reaches, and tells then who is lost.
+                    self.cut_counts_until = max(self.cut_counts_until, event.begun + self._limit())
         return done
 
     def await_end_of(self, events):
@@ -220,7 +238,7 @@ class Script:
             self.job.sleep(0.05)
             for event in events:
                 event.look()
-                more_s = JOIN_TIMEOUT_S if self._begins_again() else event.more_s
+                more_s = JOIN_TIMEOUT_S if self._begins_again(events) else event.more_s
                 expect(event.took is not None or time.monotonic() < event.begun + self._limit() + self.bench.patience * more_s,
                        f"not over after {time.monotonic() - event.begun:.1f} s: {event.text}\n{self.job.last_words()}")
         if any(event.kind == "cut" for event in events):
