@@ -69,9 +69,11 @@ std::string reasons_of(const Regrouping& regrouping, const std::vector<NodeId>& 
 }
 
 /// Whether nodes can take a layout up: nodes would find only when they build it that no kind runs a
-/// stage. Errors: as `engine::check_stage_kinds` and `engine::check_state_memory`.
+/// stage. Errors: as `engine::check_sources`, `engine::check_stage_kinds` and
+/// `engine::check_state_memory`.
 Status can_be_taken_up(const engine::JobSetup& setup, const ParallelPlan& plan,
                        const engine::DeviceRooms& rooms) {
+  if (auto seen = engine::check_sources(setup.job, plan.nodes()); !seen.ok()) return seen;
   auto run =
       engine::check_stage_kinds(plan, setup.modules(), setup.job.scheduler.offloads("activations"));
   return run.ok() ? engine::check_state_memory(setup.job, plan, rooms) : run;
@@ -227,8 +229,6 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
   if (auto seen = engine::check_sources(setup.job, nodes); !seen.ok()) return seen;
   auto next = scheduler::next_layout(changing, nodes);
   if (!next.ok()) return std::move(next).error();
-  if (auto seen = engine::check_sources(setup.job, next.value().plan.nodes()); !seen.ok())
-    return seen;
   regrouping.plan = std::move(next.value().plan);
   regrouping.idle = std::move(next.value().idle);
   regrouping.change = {};

@@ -36,7 +36,7 @@ scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePla
 ///
 /// Errors, upon which `regrouping` is not to be used:
 /// - infeasible: nobody holds something any more, no layout works on these nodes, or none that fits
-///   into their memory and that kinds of stages can run.
+///   into their memory, that kinds of stages can run and whose nodes see every source of data.
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping);
 

@@ -166,6 +166,24 @@ TEST_CASE("of several layouts the one that loses the fewest samples is taken up"
   CHECK(says(members.log(), "lose the fewest samples in the 60 min until nodes change again: "));
 }
 
+TEST_CASE("a layout whose nodes do not see all data is left out, also where it would lose less",
+          "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  members.know_network(1e-15);  // What survives whole is preferred, and has no work for node 0.
+  head.plan(0);
+  head.system.pass(1000ms);
+  members.run_step(1, 1);
+  head.plan(1);
+  head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {0}}};
+  members.lose(1);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{0}));
+  members.bring_up(2, {0, 2, 3});
+  CHECK(says(members.log(), " cannot be: no node of the layout sees data.sources[0]"));
+  CHECK_FALSE(head.ended);
+}
+
 TEST_CASE("a node that nobody needs waits until somebody is lost", "[actors][members]") {
   Members members;
   Head& head = members.head;
