@@ -5,52 +5,24 @@
 
 #include "actors/node/peers.hpp"
 #include "actors/supervisor/gathered.hpp"
-#include "actors/supervisor/missed_steps.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
-#include "actors/supervisor/supervisor_layout.hpp"
-#include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_gather_joins.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
-#include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_start.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
+#include "actors/supervisor/supervisor_takeover.hpp"
 
 namespace troupe::actors {
 
 namespace {
 
 using Self = SupervisorSelf;
-using Phase = JobPhase;
-
-/// Exit code of a head that was to save what nodes hold, and could not.
-constexpr std::int32_t kUnsaved = 1;
-
-constexpr const char* kNoHead = "no head came for the nodes in time";
 
 /// Nodes look for a head several times a second: after so long without another one, those that the
 /// layout needs are there, and so are the others.
 constexpr auto kQuiet = std::chrono::milliseconds(600);
-
-/// What it holds is of no use: it begins anew, and joins like others.
-void dismiss(Self self, NodeId id, const std::string& why) {
-  auto& state = self->state;
-  state.resources->logger.warning(describe(state.job.members, id) + " cannot go on: " + why);
-  send_to_node(self, id, begin_atom::value, "it cannot go on: " + why);
-  state.job.members.clear(id);
-  state.links[id.index()] = {};
-  state.gathering->holdings.erase(id);
-}
-
-void answer_later_ones(Self self, std::vector<Latecomer> later) {
-  for (Latecomer& one : later) {
-    auto answer = take_in(self, one.hello, one.sender);
-    if (auto* welcome = std::get_if<NodeWelcome>(&answer))
-      one.promise.deliver(std::move(*welcome));
-    else
-      one.promise.deliver(std::get<caf::error>(answer));
-  }
-}
 
 /// Nobody holds all of the model: the job goes on from its checkpoint, or begins.
 void go_on_without(Self self) {
@@ -83,22 +55,6 @@ void give_word(Self self, const Gathered& gathered) {
   gathering.until = now(self) + seconds(state.resources->setup.job.cluster.join_timeout_s);
 }
 
-/// What the head before did not come to write of finished steps.
-void write_missed_steps(Self self, const Gathered& gathered) {
-  auto& state = self->state;
-  const std::int64_t recorded = state.resources->resume.recorded_step;
-  auto records = missed_steps(gathered, recorded);
-  const std::int64_t next =
-      records.empty() ? gathered.progress.step + 1 : records.front().metrics.step;
-  if (recorded + 1 < next)
-    state.resources->logger.warning(
-        "nobody knows any more what steps " + std::to_string(recorded + 1) + " to " +
-        std::to_string(next - 1) + " trained: the head before had not written it, and nodes keep " +
-        std::to_string(kVerdictsKept) + " steps; metrics.jsonl and samples.jsonl lack their lines");
-  for (StepRecord& record : records)
-    self->send(state.actors.recorder, std::make_shared<const StepRecord>(std::move(record)));
-}
-
 /// Takes note of whom the head does not reach: one that died just now, or is cut off.
 void connect_members(SupervisorState& state, Gathering& gathering) {
   gathering.is_connected = true;
@@ -129,114 +85,6 @@ Error cut_off_head(const SupervisorState& state, const Gathering& gathering) {
       "the head reaches none of the nodes that wait for it for tensors: " + reason.message +
       "; nodes of this run go on waiting for a head, with their state";
   return why;
-}
-
-/// Devices of the members, those without a place in the layout too.
-std::set<DeviceSlot> devices_of(const Gathering& gathering) {
-  std::set<DeviceSlot> devices;
-  for (const auto& [id, holding] : gathering.holdings)
-    for (const std::int32_t device : holding.devices) devices.insert({id, device});
-  return devices;
-}
-
-/// On which layout the job goes on, as after a loss. Changes nothing that another try would miss.
-Result<Regrouping> plan_takeover(Self self, const Gathered& gathered,
-                                 const StatePlacement& placed) {
-  auto& state = self->state;
-  state.configuration.plan = gathered.plan;
-  Regrouping regrouping;
-  regrouping.is_takeover = true;
-  regrouping.lost = missing_nodes(gathered);
-  regrouping.why_lost =
-      "the head was lost; another one, " + state.resources->who + ", gathered its nodes";
-  for (const auto& [id, error] : state.gathering->unreached)
-    regrouping.why_lost +=
-        "; " + describe(state.job.members, id) + " was lost: " + gathered.strays.at(id);
-  regrouping.noticed = state.gathering->begun;
-  regrouping.left = placed;
-  if (!regrouping.lost.empty()) need_templates(state);
-  auto decided = plan_regrouping(state, gathered.members, regrouping);
-  if (!decided.ok()) return std::move(decided).error();
-  return regrouping;
-}
-
-/// Who was to leave under the head before, and had not left yet.
-void let_leave(Self self, const Gathering& gathering) {
-  for (const auto& [node, holding] : gathering.holdings)
-    for (const auto& [why, by_signal] : holding.leaves) {
-      if (by_signal) {
-        node_told_to_end(self, node, why);
-      } else if (auto leaves = drain(self, node, why, false); !leaves.ok()) {
-        self->state.resources->logger.warning(
-            "node " + std::to_string(node.value) +
-            " was to leave and stays in the job: " + leaves.error().message);
-      }
-    }
-}
-
-/// Is the head of these nodes from here on. REQUIRES: the folder is open.
-Gathering lead(Self self, const Gathered& gathered, const StatePlacement& placed,
-               const std::vector<NodeId>& lost) {
-  auto& state = self->state;
-  Gathering gathering = *std::exchange(state.gathering, std::nullopt);
-  begin(self);
-  state.job.take_over(gathered.newest_epoch, placed, lost);
-  state.saves.number = gathered.save_number;
-  state.devices = devices_of(gathering);
-  const auto& layouts = state.resources->setup.job.debug.layouts;
-  while (state.changes < layouts.size() && layouts[state.changes].step <= gathered.progress.step)
-    ++state.changes;
-  write_missed_steps(self, gathered);
-  return gathering;
-}
-
-/// No layout comes up any more, and nobody else will come for what there is: all save it as it
-/// lies, whole or not.
-void save_held(Self self, const Gathered& gathered, const StatePlacement& before,
-               const StatePlacement& placed) {
-  auto& state = self->state;
-  if (auto opened = state.resources->gather->open(&gathered.progress); !opened.ok())
-    return fail(self, opened.error());
-  state.configuration.plan = gathered.plan;
-  Gathering gathering = lead(self, gathered, placed, missing_nodes(gathered));
-  state.job.halt();
-  decide_stop(self, kNoHead, kUnsaved);
-  add_orphans(before, placed, state.stopping.orphans);
-  go_on_stopping(self);
-  answer_later_ones(self, std::move(gathering.later));
-}
-
-/// Why nodes keep their state, of which no layout comes up, with those that are missing.
-Error hindered(const Gathered& gathered, const Error& error) {
-  Error why = error;
-  if (const std::string missing = missing_text(gathered); !missing.empty())
-    why.message += "; missing: " + missing;
-  return why;
-}
-
-/// The job goes on from the last step that its nodes finished.
-void take_over(Self self, const Gathered& gathered, const StatePlacement& placed) {
-  auto& state = self->state;
-  const GatherWish& wish = *state.resources->gather;
-  // Where something is in the way, nodes keep their state, and the folder is as it was.
-  auto regrouping = plan_takeover(self, gathered, placed);
-  if (!regrouping.ok() && wish.ends) return save_held(self, gathered, placed, placed);
-  if (!regrouping.ok()) return fail(self, hindered(gathered, regrouping.error()));
-  if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
-  // Not before: where this head cannot go on without them another one may reach them.
-  for (const auto& [id, error] : state.gathering->unreached)
-    dismiss(self, id, gathered.strays.at(id));
-  Gathering gathering = lead(self, gathered, placed, regrouping.value().lost);
-  state.regrouping = std::move(regrouping).value();
-  regroup(self);
-  if (wish.ends) {
-    begin_stop(self, kNoHead, kUnsaved);
-  } else {
-    let_leave(self, gathering);
-  }
-  recall_slow_nodes(state, gathered.members);
-  wish.start_nodes(gathered.members);
-  answer_later_ones(self, std::move(gathering.later));
 }
 
 /// Those that were gathered are of no use to the job, which can go on without them.

@@ -1,6 +1,9 @@
 #include "actors/supervisor/supervisor_gather_joins.hpp"
 
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "actors/link/refusal.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
@@ -116,6 +119,25 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
   state.resources->logger.info(describe(state.job.members, id) + " has the state of step " +
                                std::to_string(holding.progress.step));
   return welcome_to(state, id);
+}
+
+void dismiss(Self self, NodeId id, const std::string& why) {
+  auto& state = self->state;
+  state.resources->logger.warning(describe(state.job.members, id) + " cannot go on: " + why);
+  send_to_node(self, id, begin_atom::value, "it cannot go on: " + why);
+  state.job.members.clear(id);
+  state.links[id.index()] = {};
+  state.gathering->holdings.erase(id);
+}
+
+void answer_later_ones(Self self, std::vector<Latecomer> later) {
+  for (Latecomer& one : later) {
+    auto answer = take_in(self, one.hello, one.sender);
+    if (auto* welcome = std::get_if<NodeWelcome>(&answer))
+      one.promise.deliver(std::move(*welcome));
+    else
+      one.promise.deliver(std::get<caf::error>(answer));
+  }
 }
 
 }  // namespace troupe::actors

@@ -154,6 +154,15 @@ bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error
   return true;
 }
 
+void wait_with_gathered(Self self, const std::string& what, const Error& why) {
+  auto& state = self->state;
+  state.job.halt();
+  const Time until = now(self) + seconds(state.resources->setup.job.recovery.wait_for_nodes_s);
+  state.waiting = WaitingForNodes{now(self), until, {}, {}, {}, {}};
+  need_others(self, what, why);
+  if (state.job.is_at_rest()) save_if_due(self);
+}
+
 void watch_wait(Self self) {
   auto& state = self->state;
   if (!state.waiting || state.job.is_stopping() || state.job.is_over() ||

@@ -26,6 +26,13 @@ struct ChosenWait;
 /// told to end by a signal and takes its state with it.
 bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, const Error& why);
 
+/// The same of nodes that another head has gathered, and on which no layout works, `why`: they wait
+/// for others in the places of those that were lost with the head before, the head's own among
+/// them, which it starts anew. `what`: `the head was lost; another one gathered its nodes`, and who
+/// is missing. REQUIRES: it leads them, they hold all of the state, and the regrouping says who was
+/// lost.
+void wait_with_gathered(SupervisorSelf self, const std::string& what, const Error& why);
+
 /// Nodes that wanted to leave stay, `why`: they hear it, and so does the log.
 void keep_in_job(SupervisorSelf self, const std::map<NodeId, Leaving>& leavers,
                  const std::string& why);
