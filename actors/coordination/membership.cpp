@@ -106,6 +106,11 @@ bool Membership::told_to_end(NodeId node, std::string why) {
   return told_to_end_.size() == 1;
 }
 
+void Membership::leave(NodeId node, Leaving leaving) {
+  Leaving& known = leaving_.emplace(node, leaving).first->second;
+  if (!known.by_signal) known = std::move(leaving);
+}
+
 bool Membership::takes_state_away() const {
   return std::ranges::any_of(leaving_, [](const auto& one) { return one.second.by_signal; });
 }

@@ -138,7 +138,8 @@ class Membership {
   const std::map<NodeId, Leaving>& leaving() const { return leaving_; }
   /// Whether the process of one of them ends in any case.
   bool takes_state_away() const;
-  void leave(NodeId node, Leaving leaving) { leaving_.emplace(node, std::move(leaving)); }
+  /// A signal counts too where somebody has asked for that before; then who asks changes nothing.
+  void leave(NodeId node, Leaving leaving);
   /// They stay after all. Returns who.
   std::map<NodeId, Leaving> keep_leaving() { return std::exchange(leaving_, {}); }
   /// The same of those whose processes no signal asked to end.

@@ -72,7 +72,12 @@ bool CoordinatedJob::change_members() {
   const auto workers = find_layout(job.members.staying(), job.members.placed());
   if (!workers) {
     job.members.place_newcomers();
+    const bool takes_state_away = job.members.takes_state_away();
     job.members.keep_leaving();
+    if (takes_state_away) {  // It takes the job with it.
+      job.stop();
+      save_if_wanted();
+    }
     return false;
   }
   if (job.members.leaving().empty() && !is_warm_ && chance(50)) {
@@ -138,7 +143,8 @@ void CoordinatedJob::lose(NodeId node) {
     nodes.erase(node);
     workers = find_layout(nodes, job.left_without(node));
     if (workers) {
-      job.members.keep_leaving();
+      for (const auto& [kept, leaving] : job.members.keep_asked())
+        REQUIRE_FALSE(processes_[kept.index()].is_told);
       drained_.clear();
     }
   }
@@ -289,6 +295,7 @@ void CoordinatedJob::replace_head() {
     next.members.join(node, "host", i, {});
     next.members.ready(node, false);
     processes_[node.index()].orders.clear();
+    processes_[node.index()].is_told = false;  // Which it does not tell this head.
   }
   next.begin(steps_behind(progress, steps_), progress.generation);
   next.take_over(generation_, job.members.placed(), {});

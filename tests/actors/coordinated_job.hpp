@@ -43,6 +43,7 @@ using Saying = std::variant<Fetched, Applied, engine::Prepared, engine::DeviceRe
 /// A process in a place of the job, and what is on its way to and from it.
 struct Process {
   bool is_alive = false;
+  bool is_told = false;  ///< To end: it does, whatever the job makes of that.
   std::deque<Order> orders;
   std::deque<Saying> said;
   Order layout;  ///< That it was told of last.

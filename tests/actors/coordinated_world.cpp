@@ -117,10 +117,11 @@ void CoordinatedJob::disturb() {
       process.is_alive = false;
       job.members.fell_silent(node);
       return lose(node);
-    case 3:  // Asked to leave.
+    case 3:  // Asked to leave, or its process is told to end; or both.
       if (!job.members.takes_part(node) || job.is_stopping() || !is_running) return;
       if (job.loop.is_last_planned() || job.members.staying().size() < 3) return;
-      job.members.leave(node, {"it is drained", {}, false});
+      process.is_told = chance(50) || process.is_told;
+      job.members.leave(node, {"it leaves", {}, process.is_told});
       return ask();
     case 4: wants_save_ = true; return save_if_wanted();
     case 5:

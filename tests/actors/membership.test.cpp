@@ -104,6 +104,21 @@ TEST_CASE("who leaves stays until it is gone, or is asked to", "[coordination]")
   CHECK_FALSE(members.wants_change());
 }
 
+TEST_CASE("a signal to one that was asked to leave is not forgotten", "[coordination]") {
+  Membership members = members_of(3);
+  members.leave(NodeId{1}, {"drained", {}, false});
+  CHECK_FALSE(members.takes_state_away());
+  members.leave(NodeId{1}, {"stopped by SIGTERM", {}, true});
+  CHECK(members.takes_state_away());
+  members.leave(NodeId{1}, {"drained", {}, false});  // Its process ends all the same.
+  members.leave(NodeId{2}, {"drained", {}, false});
+  const auto asked = members.keep_asked();
+  CHECK(asked.size() == 1);
+  CHECK(asked.contains(NodeId{2}));
+  REQUIRE(members.leaving().contains(NodeId{1}));
+  CHECK(members.leaving().at(NodeId{1}).why == "stopped by SIGTERM");
+}
+
 TEST_CASE("signals to more than half of the nodes are meant for the job", "[coordination]") {
   Membership members = members_of(4);
   CHECK(members.told_to_end(NodeId{0}, "stopped by SIGTERM"));
