@@ -41,8 +41,18 @@ Status BegunEvents::begin(const observe::RunEvent& event) {
 }
 
 Status BegunEvents::ended(const observe::RunEvent& event) {
-  const auto count = std::erase_if(begun_, [&](const observe::RunEvent& begun) {
+  const auto is_of_it = [&](const observe::RunEvent& begun) {
     return begun.kind == event.kind && begun.generation <= event.generation;
+  };
+  // A checkpoint, say, may be told of while a change is not over.
+  const bool is_change = std::ranges::any_of(begun_, is_of_it);
+  // Who joins or leaves, and is lost as the job ends.
+  const auto is_lost = [&](const observe::RunEvent& begun) {
+    return event.kind == "lost" && begun.generation <= event.generation &&
+           is_among(begun.nodes, event.nodes);
+  };
+  const auto count = std::erase_if(begun_, [&](const observe::RunEvent& begun) {
+    return is_of_it(begun) || is_lost(begun) || (is_change && begun.generation < event.generation);
   });
   return count > 0 ? write() : Status(Done{});
 }

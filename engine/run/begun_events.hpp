@@ -22,7 +22,9 @@ class BegunEvents {
   /// the job could go on. Errors: io_failed.
   Status begin(const observe::RunEvent& event);
 
-  /// It has its line of events.jsonl, and so has all that it took the place of. Errors: io_failed.
+  /// It has its line of events.jsonl, and so has all that it took the place of. Over with it is
+  /// what had begun with older layouts and has no line by now, who joined and was lost before the
+  /// job went on, say: what came of it comes first. Errors: io_failed.
   Status ended(const observe::RunEvent& event);
 
   /// Has events.jsonl say what had begun when the process ended that wrote there. REQUIRES: nobody

@@ -202,8 +202,20 @@ Status RunFolder::write_event(const observe::RunEvent& event) {
   if (event.is_under_way) return begun_.begin(event);
   if (endpoint_) endpoint_->show(event);
   untold_.push_back(observe::event_line(event));
-  if (auto written = write_events(); !written.ok()) return written;
-  return begun_.ended(event);
+  over_.push_back(event);
+  auto written = write_events();
+  auto ended = end_told();
+  return written.ok() ? ended : written;
+}
+
+/// Not before the disk has their lines: should this process end until then, the next one tells.
+Status RunFolder::end_told() {
+  if (over_.empty() || !untold_.empty() || !events_ || events_->unwritten() > 0) return Done{};
+  if (is_taken_over(path_)) return Done{};
+  Status done = Done{};
+  for (const observe::RunEvent& event : std::exchange(over_, {}))
+    if (auto ended = begun_.ended(event); !ended.ok()) done = std::move(ended);
+  return done;
 }
 
 Status RunFolder::write_events() {
@@ -231,6 +243,7 @@ Status RunFolder::sync() {
   Status done = write_events();
   for (observe::LineFile* file : files())
     if (auto flushed = file->sync(); !flushed.ok()) done = std::move(flushed);
+  if (auto ended = end_told(); !ended.ok()) done = std::move(ended);
   return done;
 }
 

@@ -102,6 +102,7 @@ class RunFolder {
             observe::LineFile bad_samples, observe::LineFile iterations);
   std::vector<observe::LineFile*> files();
   Status write_events();
+  Status end_told();
 
   std::filesystem::path path_;
   std::optional<std::filesystem::path> moved_to_;
@@ -112,7 +113,8 @@ class RunFolder {
   observe::LineFile iterations_;
   std::optional<observe::LineFile> events_;
   BegunEvents begun_;
-  std::vector<std::string> untold_;  ///< Events for which their file could not be opened yet.
+  std::vector<std::string> untold_;      ///< Events for which their file could not be opened yet.
+  std::vector<observe::RunEvent> over_;  ///< That `begun_` has not heard of.
   observe::LineFile::Mode events_mode_ = observe::LineFile::Mode::replace;
   std::set<std::string> bad_ids_;
   std::shared_ptr<observe::MetricsEndpoint> endpoint_;  ///< Null: nowhere.

@@ -99,31 +99,32 @@ TEST_CASE("phases of a change stand in its first line alone", "[engine]") {
   CHECK_THAT(line, ContainsSubstring("warm_up_steps") && ContainsSubstring("tolerance_left"));
 }
 
+observe::RunEvent event_of(const char* kind, std::vector<NodeId> nodes, EpochNumber generation,
+                           bool is_under_way) {
+  observe::RunEvent made;
+  made.kind = kind;
+  made.nodes = std::move(nodes);
+  made.generation = generation;
+  made.step = 5;
+  made.is_under_way = is_under_way;
+  return made;
+}
+
 TEST_CASE("what had begun when a run ended is told once, by who goes on with it", "[engine]") {
   const testing::ScratchFolder scratch;
   const fs::path run = scratch / "run", begun = run / "begun_events.jsonl";
-  const auto event = [](const char* kind, std::vector<NodeId> nodes, EpochNumber generation,
-                        bool is_under_way) {
-    observe::RunEvent made;
-    made.kind = kind;
-    made.nodes = std::move(nodes);
-    made.generation = generation;
-    made.step = 5;
-    made.is_under_way = is_under_way;
-    return made;
-  };
   {
     auto folder = RunFolder::create(run, "job").value();
-    REQUIRE(folder.write_event(event("lost", {NodeId{1}}, 2, true)).ok());
+    REQUIRE(folder.write_event(event_of("lost", {NodeId{1}}, 2, true)).ok());
     CHECK_FALSE(fs::exists(run / "events.jsonl"));
-    REQUIRE(folder.write_event(event("joined", {NodeId{4}}, 2, true)).ok());
-    REQUIRE(folder.write_event(event("lost", {NodeId{1}}, 2, false)).ok());
-    REQUIRE(folder.write_event(event("joined", {NodeId{4}}, 2, false)).ok());
+    REQUIRE(folder.write_event(event_of("joined", {NodeId{4}}, 2, true)).ok());
+    REQUIRE(folder.write_event(event_of("lost", {NodeId{1}}, 2, false)).ok());
+    REQUIRE(folder.write_event(event_of("joined", {NodeId{4}}, 2, false)).ok());
     CHECK_FALSE(fs::exists(begun));
     // Another one is lost before the job goes on without the first: both are one event.
-    REQUIRE(folder.write_event(event("lost", {NodeId{3}}, 3, true)).ok());
-    REQUIRE(folder.write_event(event("lost", {NodeId{3}, NodeId{2}}, 4, true)).ok());
-    REQUIRE(folder.write_event(event("checkpoint", {}, 4, false)).ok());
+    REQUIRE(folder.write_event(event_of("lost", {NodeId{3}}, 3, true)).ok());
+    REQUIRE(folder.write_event(event_of("lost", {NodeId{3}, NodeId{2}}, 4, true)).ok());
+    REQUIRE(folder.write_event(event_of("checkpoint", {}, 4, false)).ok());
     CHECK(fs::exists(begun));
   }
   JobProgress progress;
@@ -135,6 +136,52 @@ TEST_CASE("what had begun when a run ended is told once, by who goes on with it"
     CHECK(std::count(lines.begin(), lines.end(), '\n') == 4);
     CHECK_THAT(lines, ContainsSubstring(R"("kind":"lost","nodes":[3,2],"why":"; the head ended)"));
   }
+}
+
+TEST_CASE("what began with a layout that did not come up is not told as if it had", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path begun = scratch / "run" / "begun_events.jsonl";
+  auto folder = RunFolder::create(scratch / "run", "job").value();
+  // Node 4 joins and node 3 leaves: before that layout is up node 4 is lost, and node 3 is needed.
+  for (const char* kind : {"joined", "drained"}) {
+    const std::vector<NodeId> nodes = {NodeId{kind == std::string("joined") ? 4 : 3}};
+    REQUIRE(folder.write_event(event_of(kind, nodes, 5, true)).ok());
+  }
+  REQUIRE(folder.write_event(event_of("lost", {NodeId{4}}, 6, true)).ok());
+  REQUIRE(folder.write_event(event_of("checkpoint", {}, 6, false)).ok());  // Says nothing of it.
+  const std::string before = content(begun);
+  CHECK(std::count(before.begin(), before.end(), '\n') == 3);
+  REQUIRE(folder.write_event(event_of("lost", {NodeId{4}}, 6, false)).ok());
+  CHECK_FALSE(fs::exists(begun));
+}
+
+TEST_CASE("who joins and is lost as the job ends is not told to have joined", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path begun = scratch / "run" / "begun_events.jsonl";
+  auto folder = RunFolder::create(scratch / "run", "job").value();
+  REQUIRE(folder.write_event(event_of("joined", {NodeId{4}}, 5, true)).ok());
+  REQUIRE(folder.write_event(event_of("joined", {NodeId{2}}, 7, true)).ok());
+  REQUIRE(folder.write_event(event_of("lost", {NodeId{4}, NodeId{2}}, 5, false)).ok());
+  const std::string left = content(begun);  // Another process in place 2, later.
+  CHECK(std::count(left.begin(), left.end(), '\n') == 1);
+  CHECK_THAT(left, ContainsSubstring(R"("nodes":[2])"));
+}
+
+TEST_CASE("an event is over once the disk has its line", "[engine][errors]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch / "run", begun = run / "begun_events.jsonl";
+  auto folder = RunFolder::create(run, "job").value();
+  REQUIRE(folder.write_event(event_of("lost", {NodeId{1}}, 2, true)).ok());
+  fs::create_directory(run / "events.jsonl");  // A file that cannot be opened, for a moment.
+  CHECK_FALSE(folder.write_event(event_of("lost", {NodeId{1}}, 2, false)).ok());
+  CHECK(fs::exists(begun));
+  CHECK_FALSE(folder.sync().ok());
+  CHECK(fs::exists(begun));
+  fs::remove(run / "events.jsonl");
+  CHECK(folder.sync().ok());
+  const std::string told = content(run / "events.jsonl");
+  CHECK(std::count(told.begin(), told.end(), '\n') == 1);
+  CHECK_FALSE(fs::exists(begun));  // Else the next head would tell of it once more.
 }
 
 TEST_CASE("a head that was replaced while it stood still replaces no file of the run",
