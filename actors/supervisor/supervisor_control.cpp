@@ -121,6 +121,24 @@ observe::JobStatus status_of(const SupervisorState& state, Time now) {
   return status;
 }
 
+/// What comes of a wish for a checkpoint.
+std::string saving_words(const SupervisorState& state) {
+  if (state.gathering)
+    return "the state is saved once the nodes of the head before are gathered and go on";
+  if (state.job.loop.progress().step == 0) return "the state is saved once a step is finished";
+  return "the state of the last finished step is being saved";
+}
+
+/// What comes of a stop.
+std::string stopping_words(const SupervisorState& state) {
+  if (state.gathering)
+    return "the head ends; nodes of this run go on waiting for a head, with their state, and the "
+           "same command goes on with them";
+  if (state.job.loop.progress().step == 0 && !state.job.loop.is_decided())
+    return "the job ends: no step is finished, so that there is nothing to save";
+  return "the job saves and ends";
+}
+
 caf::error refusal(const std::string& why, const std::string& fix) {
   return caf::make_error(caf::sec::runtime_error, why, fix);
 }
@@ -139,10 +157,12 @@ caf::result<std::string> control(Self self, const ControlRequest& request) {
           state.saves.last_step == state.job.loop.progress().step)
         return "step " + std::to_string(state.job.loop.progress().step) + " is saved already";
       want_save(self);
-      return std::string("the state of the last finished step is being saved");
-    case ControlRequest::Kind::stop:
+      return saving_words(state);
+    case ControlRequest::Kind::stop: {
+      const std::string words = stopping_words(state);  // As it is before that.
       begin_stop(self, "stopped by troupe ctl", 1);
-      return std::string("the job saves and ends");
+      return words;
+    }
     case ControlRequest::Kind::drain: {
       const auto drained = drain(self, request.node, "troupe ctl asks for it", false);
       if (!drained.ok()) return refusal(drained.error().message, drained.error().fix);

@@ -213,7 +213,8 @@ void save_if_due(Self self) {
   if (state.job.is_stopping()) return go_on_stopping(self);
   if (!is_due(state, now(self)) && !saves.wanted) return;
   if (saves.last_step == state.job.loop.progress().step) {
-    saves.wanted = false;
+    // Who wants one before any step is finished gets that of the first.
+    saves.wanted = saves.wanted && saves.last_step == 0;
     return;
   }
   // As soon as the layout without the lost nodes is up, where one comes.
@@ -323,9 +324,9 @@ bool saves_at_end(const SupervisorState& state) {
 
 void begin_stop(Self self, const std::string& why, std::int32_t exit_code) {
   auto& state = self->state;
-  if (state.gathering)
-    return end(self,
-               {exit_code, why + "; nodes of this run go on waiting for a head, with their state"});
+  if (state.gathering)  // The run is as it was: the next head gathers them.
+    return end(
+        self, {kResumable, why + "; nodes of this run go on waiting for a head, with their state"});
   decide_stop(self, why, exit_code);
   go_on_stopping(self);
 }

@@ -4,6 +4,7 @@
 
 #include "actors/supervisor/supervisor_control.hpp"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <chrono>
 #include <string>
 
@@ -40,6 +41,31 @@ TEST_CASE("the job's owner is answered", "[actors][members]") {
   CHECK(observe::read_status(members.ask(Kind::status)).value().phase == "stopping");
   CHECK(says(members.ask(Kind::drain, 1), "no: the job ends"));
   CHECK(says(head.join("late"), "the job ends: stopped by troupe ctl"));
+}
+
+TEST_CASE("the job's owner hears what comes of an order before the first step is done",
+          "[actors][members]") {
+  Head head(9);
+  head.join("host0");
+  using Kind = ControlRequest::Kind;
+  CHECK(says(head.ask({Kind::checkpoint, NodeId{-1}}), "saved once a step is finished"));
+  for (const char* host : {"host1", "host2", "host3"}) head.join(host);
+  for (std::size_t id = 0; id < 4; ++id) head.ready(id);
+  head.bring_up(1);
+  CHECK(head.seen[0].saves.empty());
+  const bool is_stopped = GENERATE(false, true);
+  if (is_stopped) {
+    CHECK(says(head.ask({Kind::stop, NodeId{-1}}), "the job ends: no step is finished"));
+    head.leave({0, 1, 2, 3});
+    REQUIRE(head.ended);
+    CHECK(says(head.ended->message, "there is no checkpoint to resume from"));
+    return;
+  }
+  head.plan(0);
+  for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
+  for (std::size_t device = 0; device < 4; ++device) head.finished(device, 1);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(head.seen[0].saves[0].step == 1);
 }
 
 TEST_CASE("the job's owner hears who comes, who goes and who is silent", "[actors][members]") {

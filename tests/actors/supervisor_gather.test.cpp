@@ -333,13 +333,35 @@ TEST_CASE("a signal while nodes are gathered leaves them their state", "[actors]
   TakingOver taking;
   Head& head = taking.head;
   head.join_with(taking.at_step(0, 4));
-  head.tell(stop_atom::value, static_cast<std::int32_t>(15));
+  const bool is_asked = GENERATE(false, true);
+  if (is_asked)
+    CHECK(says(head.ask({ControlRequest::Kind::stop, NodeId{-1}}),
+               "the head ends; nodes of this run go on waiting for a head, with their state"));
+  else
+    head.tell(stop_atom::value, static_cast<std::int32_t>(15));
   taking.pass(400ms);
   REQUIRE(head.ended);
-  CHECK(head.ended->exit_code == 128 + 15);
+  CHECK(head.ended->exit_code == kResumable);  // The same command gathers them.
   CHECK(head.ended->message ==
-        "stopped by SIGTERM; nodes of this run go on waiting for a head, with their state");
+        std::string(is_asked ? "stopped by troupe ctl" : "stopped by SIGTERM") +
+            "; nodes of this run go on waiting for a head, with their state");
   CHECK(head.seen[0].stops.empty());
+  CHECK(taking.opened.empty());  // And the run is as it was.
+}
+
+TEST_CASE("a checkpoint that is wanted while nodes are gathered is written behind that",
+          "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  head.join_with(taking.at_step(0, 4));
+  CHECK(head.ask({ControlRequest::Kind::checkpoint, NodeId{-1}}) ==
+        "the state is saved once the nodes of the head before are gathered and go on");
+  for (std::size_t id = 1; id < 4; ++id) head.join_with(taking.at_step(id, 4));
+  taking.pass(1s);
+  CHECK(head.seen[0].saves.empty());
+  head.bring_up(2);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(head.seen[0].saves[0].step == 4);
 }
 
 TEST_CASE("nodes hear with each layout and step what another head will need",
