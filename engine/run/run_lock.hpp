@@ -51,9 +51,11 @@ class RunLock {
   /// Holds the lock of `run_dir` until `release` or the end of the process. A lock whose process is
   /// gone is taken over; `left_behind` then says whose it was. Whether a process of another machine
   /// lives is not known before its lock was watched for `silence`: where it is not touched
-  /// meanwhile it is gone (the machines' clocks are not compared). `on_taken` hears when another
-  /// process did the same to this one: its file lies there, or none does any more though this
-  /// process stood still for `silence`. A file that is removed by hand is borne.
+  /// meanwhile it is gone. A third of that is enough where the last touch is older than
+  /// kLockSilence by this machine's clock; which may be ahead of that of who keeps the file, so
+  /// that no lock is taken by that alone. `on_taken` hears when another process did the same to
+  /// this one: its file lies there, or none does any more though this process stood still for
+  /// `silence`. A file that is removed by hand is borne.
   ///
   /// Errors:
   /// - unavailable: another job writes there; host, process and since when.

@@ -26,6 +26,9 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
+/// Seconds after which a lock looks as if it was left behind.
+constexpr int kLongAgo = 2 * static_cast<int>(kLockSilence.count());
+
 /// A lock file as a process of `host` left it, touched `seconds` ago.
 void leave_lock(const std::filesystem::path& run, const std::string& host, long process,
                 int seconds) {
@@ -204,26 +207,52 @@ TEST_CASE("another machine's lock holds while it is touched", "[engine]") {
   CHECK(watched.value().left_behind() == "process 1 on another-host");
 }
 
-TEST_CASE("another machine's lock that was not touched for long is not watched", "[engine]") {
+TEST_CASE("another machine's lock that was not touched for long is watched for less", "[engine]") {
   const testing::ScratchFolder scratch;
-  leave_lock(scratch / "run", "another-host", 1, 2 * static_cast<int>(kLockSilence.count()));
+  constexpr std::chrono::seconds kSilence{3};
+  leave_lock(scratch / "run", "another-host", 1, kLongAgo);
   const auto begin = std::chrono::steady_clock::now();
-  const auto taken = RunLock::take(scratch / "run");
-  CHECK(std::chrono::steady_clock::now() - begin < kLockSilence / 2);
+  const auto taken = RunLock::take(scratch / "run", {}, kSilence);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  CHECK(took >= kSilence / 3);
+  CHECK(took < kSilence);
   REQUIRE(taken.ok());
   CHECK(taken.value().left_behind() == "process 1 on another-host");
+}
+
+TEST_CASE("another machine's lock is not taken for its age by a clock that is ahead", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const auto run = scratch / "run";
+  leave_lock(run, "another-host", 1, kLongAgo);
+  std::atomic<bool> ends = false;
+  std::thread toucher([&] {  // By the clock of who keeps the file, half a minute behind ours.
+    while (!ends) {
+      timespec now{};
+      ::clock_gettime(CLOCK_REALTIME, &now);
+      now.tv_sec -= kLongAgo;
+      const timespec both[2] = {now, now};
+      ::utimensat(AT_FDCWD, lock_path(run).c_str(), both, 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  });
+  const auto refused = RunLock::take(run, {}, std::chrono::seconds(3));
+  ends = true;
+  toucher.join();
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::unavailable);
+  CHECK_THAT(refused.error().message, ContainsSubstring("process 1 on another-host"));
 }
 
 TEST_CASE("a lock that is taken over is another file, so that who held it leaves it alone",
           "[engine]") {
   const testing::ScratchFolder scratch;
   const auto path = lock_path(scratch / "run");
-  leave_lock(scratch / "run", "another-host", 1, 2 * static_cast<int>(kLockSilence.count()));
+  leave_lock(scratch / "run", "another-host", 1, kLongAgo);
   const int old = ::open(path.c_str(), O_RDONLY);  // As the process has it that sleeps there.
   struct stat left {
   }, made{};
   REQUIRE(::fstat(old, &left) == 0);
-  const auto lock = RunLock::take(scratch / "run");
+  const auto lock = RunLock::take(scratch / "run", {}, std::chrono::milliseconds(400));
   REQUIRE(lock.ok());
   REQUIRE(::stat(path.c_str(), &made) == 0);
   CHECK(left.st_ino != made.st_ino);
