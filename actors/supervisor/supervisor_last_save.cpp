@@ -60,7 +60,9 @@ void save_and_fail(Self self, const Error& error) {
 }
 
 void save_and_fail_without(Self self, NodeId lost, const std::string& what, const Error& error) {
-  const auto& state = self->state;
+  auto& state = self->state;
+  // Its event comes also where the job ends at once; where others save it is not told twice.
+  if (state.job.is_at_work()) add_loss(state, state.regrouping, lost, what, now(self));
   const bool goes_too = worth_saving(state, state.job.left_without(lost)) == WorthSaving::nothing;
   const std::string unsaved = goes_too ? unsaved_without(state, lost) : "";
   if (begin_to_end(self, error, unsaved)) lose_while_stopping(self, lost, what);

@@ -294,6 +294,11 @@ TEST_CASE("a step that ends one process after the other ends the job",
     CHECK(says(head.ended->message, "node 1 (host, pid 101) and node "));
     CHECK(says(head.ended->message, ") both ended in step 1 for samples 's"));
     CHECK(says(head.ended->message, "was killed by signal 11, then was killed by signal 11"));
+    REQUIRE(head.recorder.events.size() == 2);
+    const auto& last = head.recorder.events[1];
+    CHECK(last.kind == "lost");
+    CHECK((last.nodes == std::vector<NodeId>{NodeId{heir}}));
+    CHECK(says(last.why, ") was lost: "));
   }
   SECTION("not while it waits for the word on it") {
     head.prepared(failing.device_of(heir), 1, 1, 1, 2);
