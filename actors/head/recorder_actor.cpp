@@ -246,8 +246,10 @@ RecorderActor::behavior_type recorder(Self self, std::shared_ptr<engine::RunFold
       },
       [self](collect_atom, Collection collection, EpochNumber epoch_number,
              const OffersPtr& offers) -> caf::result<finish_atom> {
-        // Others may be asked for the same again, so that this is not the last word.
-        if (auto done = collect(self, collection, epoch_number, *offers); !done.ok())
+        // Others may be asked for the same again, so that this is not the last word. What is
+        // cancelled is of a layout that another one has replaced: they are asked already.
+        auto done = collect(self, collection, epoch_number, *offers);
+        if (!done.ok() && done.error().code != Errc::cancelled)
           self->send(self->state.supervisor, failed_atom::value, done.error());
         if (collection == Collection::parameters) check(self, self->state.folder->sync());
         return finish_atom::value;

@@ -291,6 +291,11 @@ void device_failed(Self self, NodeId id, Error& error) {
 
 void head_failed(Self self, const Error& error) {
   auto& state = self->state;
+  // Only receives of the recorder fail so. Whoever was lost with them is done without already: what
+  // they were for is asked for anew, or saved where it lies.
+  const bool is_late = is_of_machines(error) && state.job.phase() != Phase::collecting &&
+                       state.job.loop.is_last_planned();
+  if (is_late) return;
   // Of a batch that cannot be planned, or of a run folder whose disk fails: checkpoints may lie on
   // another one. After any other trouble of these actors nothing can be saved without them.
   const bool may_save = error.code == Errc::infeasible || error.code == Errc::bad_data ||

@@ -48,7 +48,8 @@ void node_failed(SupervisorSelf self, NodeId id, Error& error, bool is_intact = 
 /// memory. In the middle of an update, or of a change of layout, it is not intact.
 void device_failed(SupervisorSelf self, NodeId id, Error& error);
 
-/// An actor beside the supervisor cannot go on.
+/// An actor beside the supervisor cannot go on, or tensors of a collection did not come: of one
+/// that is over that means nothing any more.
 void head_failed(SupervisorSelf self, const Error& error);
 
 /// A stage threw at a node, or its device failed, or does not get into the groups of a layout.

@@ -39,16 +39,16 @@ class Fixture {
     options.self = 0;
     node = transport::create_transport("inproc", options).value();
     options.self = 1;
-    head_ = transport::create_transport("inproc", options).value();
-    REQUIRE(node->connect(1, head_->address()).ok());
-    REQUIRE(head_->connect(0, node->address()).ok());
+    head = transport::create_transport("inproc", options).value();
+    REQUIRE(node->connect(1, head->address()).ok());
+    REQUIRE(head->connect(0, node->address()).ok());
     const auto logger =
         observe::Logger::create(nullptr, {.node_name = "head", .file = scratch_ / "log"}).value();
     auto folder = std::make_shared<engine::RunFolder>(
         engine::RunFolder::create(scratch_ / "run", "").value());
     supervisor_ = system.get().spawn(fake_supervisor, &told);
     actor = system.get().spawn(recorder, folder, &console_, logger, observe::TrainingGoal{10, 0},
-                               head_.get(), supervisor_);
+                               head.get(), supervisor_);
   }
 
   ~Fixture() {
@@ -69,13 +69,12 @@ class Fixture {
 
   TestSystem system;
   SupervisorSeen told;
-  std::unique_ptr<transport::Transport> node;
+  std::unique_ptr<transport::Transport> node, head;
   RecorderActor actor;
 
  private:
   testing::ScratchFolder scratch_;
   observe::Console console_{observe::ConsoleOptions{}};
-  std::unique_ptr<transport::Transport> head_;
   SupervisorActor supervisor_;
 };
 
@@ -388,11 +387,12 @@ TEST_CASE("offered tensors are received and written as one model", "[actors]") {
 TEST_CASE("each collection whose tensors do not come is told", "[actors][errors]") {
   Fixture fixture;
   fixture.node->disconnect(1, {Errc::transport_failed, "it ends", "", ""});
-  for (const EpochNumber epoch : {1u, 2u}) {  // The second one is of other nodes.
+  for (const EpochNumber epoch : {1u, 2u, 3u}) {       // The second one is of other nodes.
+    if (epoch == 3) fixture.head->drop_older_than(4);  // Another layout comes up.
     const auto offers = std::make_shared<const std::vector<Offers>>(std::vector<Offers>{
         {NodeId{0}, epoch, {{"llm.weight", static_cast<std::uint8_t>(at::kFloat), {3}, 9}}}});
     fixture.tell(collect_atom::value, Collection::parameters, epoch, OffersPtr{offers});
-    CHECK(fixture.told.failures.size() == static_cast<std::size_t>(epoch));
+    CHECK(fixture.told.failures.size() == std::min<std::size_t>(epoch, 2));
   }
 }
 
