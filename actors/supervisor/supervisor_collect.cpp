@@ -1,9 +1,16 @@
 #include "actors/supervisor/supervisor_collect.hpp"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
@@ -18,6 +25,9 @@ using Phase = JobPhase;
 
 /// The recorder gives up earlier and says why.
 constexpr auto kCollectTimeout = std::chrono::seconds(120);
+/// Before it offers, a device copies its part of the model to its host: a minute for all of a large
+/// GPU, and some more where eight of them share the memory of a busy host. Nothing takes so long.
+constexpr auto kOfferTimeout = std::chrono::minutes(10);
 
 void collect_next(Self self) {
   auto& state = self->state;
@@ -28,8 +38,45 @@ void collect_next(Self self) {
   }
   state.offers.clear();
   state.offering_devices = 0;
+  state.asked_to_offer = now(self);
   for (const NodeId node : state.job.members.present())
     send_to_node(self, node, collect_atom::value, state.collections.front());
+}
+
+/// Nodes of devices that have not offered their tensors.
+std::vector<NodeId> late_nodes(const SupervisorState& state) {
+  std::map<NodeId, std::int64_t> waits;
+  for (const DeviceSlot& device : state.devices) ++waits[device.node];
+  for (const Offers& offers : state.offers) --waits[offers.node];
+  std::vector<NodeId> late;
+  for (const auto& [node, devices] : waits)
+    if (devices > 0) late.push_back(node);
+  return late;
+}
+
+/// `has not offered its tensors of the trained model for 41 s`.
+std::string late_text(Duration waited) {
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(waited);
+  return "has not offered its tensors of the trained model for " + std::to_string(whole.count()) +
+         " s";
+}
+
+/// What would be written is at these nodes and does not come.
+void lose_late_nodes(Self self, const std::vector<NodeId>& late, Duration waited) {
+  auto& state = self->state;
+  for (const NodeId node : late) {
+    if (state.job.is_over()) return;
+    const std::string what =
+        describe(state.job.members, node) + " was lost: it " + late_text(waited);
+    if (state.job.is_stopping())
+      lose_while_stopping(self, node, what);
+    else if (const auto hindrance = go_on_without(self, node, what))
+      fail(self, {Errc::timed_out,
+                  what + *hindrance,
+                  {},
+                  "look at the devices and the memory of this machine, then start the job again"});
+    state.job.members.fell_silent(node);  // Its process is still there, and was told to end.
+  }
 }
 
 }  // namespace
@@ -91,6 +138,20 @@ void offered(Self self, const Offers& offers) {
                         "look at the network between the nodes and this machine and at the disk of "
                         "the run folder, then start the job again"});
           });
+}
+
+void watch_offers(Self self) {
+  auto& state = self->state;
+  if (state.job.phase() != Phase::collecting || state.job.is_stopping()) return;
+  const std::vector<NodeId> late = late_nodes(state);
+  if (late.empty()) return;
+  const Duration waited = now(self) - state.asked_to_offer;
+  const Duration limit =
+      std::max<Duration>(seconds(state.resources->setup.job.train.stall_timeout_s), kOfferTimeout);
+  if (state.stalls.hopeless(waited, limit)) return lose_late_nodes(self, late, waited);
+  if (!state.stalls.overdue(waited)) return;
+  for (const NodeId node : late)
+    state.resources->logger.warning(describe(state.job.members, node) + " " + late_text(waited));
 }
 
 }  // namespace troupe::actors

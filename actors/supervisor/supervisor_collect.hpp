@@ -24,4 +24,9 @@ bool is_collected(const SupervisorState& state);
 /// A device offers its tensors of a collection.
 void offered(SupervisorSelf self, const Offers& offers);
 
+/// Time passes. A device that has not offered its tensors for longer than a copy out of it can take
+/// hangs: for `train.stall_timeout_s` and ten of the longest step, and for ten minutes at least.
+/// That costs its node, a loss like any other; long before, the log names it.
+void watch_offers(SupervisorSelf self);
+
 }  // namespace troupe::actors

@@ -170,6 +170,10 @@ void do_without_holder(Self self, NodeId lost, const std::string& what) {
   auto left = state.regrouping.left;
   if (is_whole(left)) state.job.members.place(std::move(left));
   std::erase_if(state.devices, [lost](const DeviceSlot& device) { return device.node == lost; });
+  // The transport sees itself that a process has ended, behind all that it had sent. Of one that is
+  // stopped, or cut off, the recorder would wait for what does not come.
+  if (state.job.members[lost].is_silent)
+    state.resources->transport->disconnect(lost.value, {Errc::transport_failed, what, {}, {}});
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
 }
 

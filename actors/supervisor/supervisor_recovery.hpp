@@ -54,7 +54,8 @@ bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& 
 /// one of these. Else why not, as far as that says more than the loss.
 std::optional<std::string> go_on_without(SupervisorSelf self, NodeId lost, const std::string& what);
 
-/// A node is lost after it has offered all that is collected: only a save may still wait for it.
+/// A node is lost after it has offered all that is collected: a save may still wait for it, and the
+/// recorder for its tensors, which do not come from one that is silent.
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
 
 /// A node misses a peer, `how` in its transport's words; who of them is lost shows a moment later.

@@ -148,6 +148,7 @@ struct SupervisorState {
   std::deque<Collection> collections;
   std::vector<Offers> offers;
   std::size_t offering_devices = 0;
+  Time asked_to_offer;  ///< When devices were asked for the tensors of this collection.
   /// The generation whose collection failed: what the recorder answers to it is no success.
   EpochNumber uncollected = 0;
   /// Nodes that were lost after all tensors of the last collection had been offered, and what ends

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_gather.hpp"
 #include "actors/supervisor/supervisor_layout.hpp"
@@ -106,6 +107,7 @@ void watch(Self self) {
   send_signs_of_life(self);
   find_silent_nodes(self);
   find_stalls(self);
+  watch_offers(self);
   watch_few_nodes(self);
   watch_newcomers(self);
   watch_wait(self);

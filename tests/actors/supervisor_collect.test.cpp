@@ -7,8 +7,10 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/actors/saving_head.hpp"
+#include "transport/transport.hpp"
 
 namespace troupe::actors {
 namespace {
@@ -63,6 +65,69 @@ TEST_CASE("what is said of a collection that is over does not end the job", "[ac
     if (id != lost) CHECK(head.seen[id].stops.empty());
   }
   offer_again(head, lost);
+}
+
+// Window: final tensors are offered
+TEST_CASE("a device that never offers its tensors costs its node", "[actors][recovery]") {
+  const bool is_needed = GENERATE(false, true);
+  SavingHead saving(1, {}, [&](job::Job& job) {
+    job.cluster.heartbeat_timeout_s = 10'000;
+    job.train.stall_timeout_s = 20;
+    if (is_needed) one_pipeline(job);
+  });
+  Head& head = saving.head;
+  offer_all(head, {1});
+  head.system.pass(25s);
+  CHECK_FALSE(says(saving.log(), "has not offered"));
+  head.system.pass(10s);
+  CHECK(says(saving.log(),
+             "node 1 (host, pid 101) has not offered its tensors of the trained model"));
+  head.system.pass(560s);  // What steps must not take, large models may.
+  CHECK(head.seen[1].stops.empty());
+  CHECK(head.recorder.collections.empty());
+  const std::size_t saves = head.seen[0].saves.size();
+  head.system.pass(6s);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  const std::string lost =
+      "node 1 (host, pid 101) was lost: it has not offered its tensors of the trained model for 60";
+  CHECK(says(head.seen[1].stops[0], lost));
+  if (!is_needed) return offer_again(head, 1);
+  CHECK(head.seen[0].saves.size() == saves + 1);  // What the others have of it.
+  head.leave({0, 2, 3});
+  head.system.pass(400ms);
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(says(head.ended->message, lost));
+  CHECK(says(head.ended->message, "it cannot be done without: no other node has "));
+}
+
+// Window: final tensors are offered
+TEST_CASE("tensors of a node that falls silent are not waited for", "[actors][recovery]") {
+  const bool is_silent = GENERATE(true, false);
+  std::vector<float> values(3);
+  Head head(1, [](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
+  head.recorder.busy = true;
+  head.start_training();
+  offer_all(head);
+  const auto tag = transport::make_tag(1, transport::TagKind::state, 0, 0);
+  const auto receive = head.resources.transport->receive(3, tag, {values.data(), 12, nullptr});
+  head.pass(200ms, {0, 1, 2, 3});
+  head.pass(1s, {0, 1, 2});
+  CHECK_FALSE(receive.done());
+  if (!is_silent) {  // What it had sent may still come: who carries it sees the end of it.
+    head.lose(3);
+    CHECK_FALSE(receive.done());
+    return;
+  }
+  head.pass(2s, {0, 1, 2});
+  REQUIRE(receive.done());
+  const Status failed = receive.wait(transport::within(0ms));
+  REQUIRE_FALSE(failed.ok());
+  CHECK(says(failed.error().message, "node 3 (host, pid 103) was lost: "));
+  head.tell(failed_atom::value, failed.error());  // As the recorder does then.
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  offer_again(head, 3);
 }
 
 }  // namespace
