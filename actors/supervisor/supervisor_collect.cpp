@@ -82,7 +82,8 @@ void lose_late_nodes(Self self, const std::vector<NodeId>& late, Duration waited
 }  // namespace
 
 bool is_with_recorder(const SupervisorState& state) {
-  return state.job.phase() == Phase::collecting && state.offering_devices == state.devices.size();
+  // Devices of a node that was lost since then had offered theirs, too.
+  return state.job.phase() == Phase::collecting && state.offering_devices >= state.devices.size();
 }
 
 bool is_collected(const SupervisorState& state) {

@@ -130,5 +130,23 @@ TEST_CASE("tensors of a node that falls silent are not waited for", "[actors][re
   offer_again(head, 3);
 }
 
+// Window: final tensors are offered
+TEST_CASE("two nodes lost while the model is written do no harm", "[actors][recovery]") {
+  Head head(1);
+  head.recorder.busy = true;
+  head.start_training();
+  offer_all(head);
+  head.lose(3);
+  head.lose(2);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.size() == 1);  // Theirs may have come.
+  caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});
+  head.leave({0, 1});
+  REQUIRE(head.ended);
+  CHECK(head.ended->exit_code == 0);
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}, NodeId{2}}));
+}
+
 }  // namespace
 }  // namespace troupe::actors
