@@ -10,6 +10,7 @@
 
 #include "balancer/ranks/replica_assignment.hpp"
 #include "engine/iteration/cut_balance.hpp"
+#include "engine/iteration/have_room.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/phase_replicas.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
@@ -54,6 +55,13 @@ double forward_load(const ParallelPlan& plan, const BatchWork& work, ReplicaId r
     }
   }
   return busiest;
+}
+
+/// Whether a phase has room as it was cut; `lists`: of its replicas.
+bool may_keep(std::span<const MicrobatchList> lists, const PhaseWork& phase,
+              std::span<const LlmCut> cuts, const scheduler::Schedule& schedule) {
+  return phase.room_shares.empty() ||
+         have_room(lists, encoded_for(cuts, phase), phase, scheduler::has_phases(schedule));
 }
 
 }  // namespace
@@ -320,7 +328,7 @@ Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
     if (replicas.size() < 2) continue;
     std::vector<MicrobatchList> drawn;
     for (const ReplicaId replica : replicas) drawn.push_back(microbatches[replica.index()]);
-    const bool may_stay = have_room(drawn, work.phases[g]);
+    const bool may_stay = may_keep(drawn, work.phases[g], cuts, options_.schedule);
     auto made = spread_out(ModuleGroupId{g}, work, cuts, way);
     if (!made.ok() && !may_stay) return std::move(made).error();
     if (!made.ok()) {
@@ -345,7 +353,7 @@ Result<std::vector<MicrobatchList>> Microbatching::spread_out(ModuleGroupId grou
                                                               const std::vector<LlmCut>& cuts,
                                                               const Way& way) const {
   const PhaseWork& phase = work.phases[group.index()];
-  SpreadRules rules{splits_parts_, false, way.at_once};
+  SpreadRules rules{splits_parts_, false, way.at_once, scheduler::has_phases(options_.schedule)};
   auto whole = spread_within_rooms(plan_, group, cuts, phase, rules);
   if (phase.cut.empty()) return whole;
   std::int64_t rounds = 1;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "balancer/loads/descending.hpp"
+#include "engine/iteration/have_room.hpp"
 #include "engine/iteration/near_replicas.hpp"
 #include "engine/iteration/phase_nodes.hpp"
 #include "engine/iteration/phase_replicas.hpp"
@@ -99,6 +101,7 @@ class Spreader {
       for (std::size_t m = 0; m < own.cut.llm.size(); ++m)
         for (const Part& part : own.cut.llm[m].parts)
           for (const auto sample : part.samples) llm_microbatch_[at(sample)] = m;
+    if (!work.room_shares.empty()) targets_ = encoded_for(cuts, work);
   }
 
   Result<std::vector<MicrobatchList>> run() {
@@ -118,14 +121,22 @@ class Spreader {
   void spread(std::size_t begin, std::size_t end) {
     std::vector<Placed> samples;
     for (std::size_t round = begin; round < end; ++round) add_samples_of(round, samples);
-    const auto shares = share_out(samples);
+    auto made = lists_of(share_out(samples));
+    for (std::size_t r = 0; r < made.size(); ++r)
+      std::ranges::move(made[r], std::back_inserter(lists_[r]));
+  }
+
+  /// Each replica's microbatches, round by round.
+  std::vector<MicrobatchList> lists_of(const std::vector<std::vector<Placed>>& shares) const {
+    std::vector<MicrobatchList> lists(shares.size());
     for (std::size_t r = 0; r < shares.size(); ++r)
       for (auto first = shares[r].begin(); first != shares[r].end();) {
         const auto last = std::find_if(
             first, shares[r].end(), [&](const Placed& unit) { return unit.round != first->round; });
-        append({first, last}, lists_[r]);
+        append({first, last}, lists[r]);
         first = last;
       }
+    return lists;
   }
 
   /// In the order of llm replicas, each one's as they were cut.
@@ -167,6 +178,13 @@ class Spreader {
     auto chosen = deal(samples);
     place(round, order, samples, before, chosen);
     keep_rooms(round, order, before, chosen);
+    return shares_of(round, order, chosen);
+  }
+
+  /// `chosen`: where the units of `round` at the places `order` go.
+  std::vector<std::vector<Placed>> shares_of(const std::vector<Placed>& round,
+                                             const std::vector<std::size_t>& order,
+                                             const std::vector<std::size_t>& chosen) const {
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
     std::vector<std::size_t> replica;
@@ -224,10 +242,12 @@ class Spreader {
     }
   }
 
-  /// Where memory bounds what a replica gets of a round, others take what is too much.
+  /// Where memory bounds what a replica keeps of a round, others take what is too much.
   void keep_rooms(const std::vector<Placed>& round, const std::vector<std::size_t>& order,
                   const Loads& before, std::vector<std::size_t>& chosen) {
     if (work_.room_shares.empty() || !fits_.ok()) return;
+    const auto lists = lists_of(shares_of(round, order, chosen));
+    if (have_room(lists, targets_, work_, rules_.in_windows)) return;
     std::vector<RoundUnit> units;
     for (const std::size_t place : order)
       units.push_back({round[place].sample, round[place].round});
@@ -325,8 +345,9 @@ class Spreader {
   /// (`homes_`) those that begin on one of them.
   std::vector<std::vector<std::size_t>> near_;
   std::map<std::vector<NodeId>, std::size_t> homes_;
-  std::vector<NodeId> begun_on_;  ///< Per replica.
-  Status fits_ = Done{};          ///< What no deal was found for.
+  std::vector<NodeId> begun_on_;     ///< Per replica.
+  std::vector<EncodedFor> targets_;  ///< Per unit, where memory is bounded.
+  Status fits_ = Done{};             ///< What no deal was found for.
 };
 
 }  // namespace

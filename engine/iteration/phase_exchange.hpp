@@ -45,7 +45,7 @@ struct PhaseWork {
   /// What a byte takes between devices of a node, as a share of what it takes between nodes.
   double inside_node = 0;
   /// Per kind of replica and unit: which share it takes of what a replica of that kind has room for
-  /// in one round; >= 0. Empty: nobody bounds memory.
+  /// at once; >= 0. Empty: nobody bounds memory.
   std::vector<std::vector<double>> room_shares = {};
   std::vector<std::size_t> room_kinds = {};  ///< Per replica of the group.
 
@@ -80,6 +80,7 @@ struct SpreadRules {
   /// All rounds together: where no llm begins before the encoders are through with all of them, how
   /// even single rounds are does not matter.
   bool at_once = false;
+  bool in_windows = false;  ///< As `have_room` has it.
 };
 
 /// The microbatches of a group's replicas (in the order of `replicas_of`), its samples spread by
@@ -103,8 +104,8 @@ struct SpreadRules {
 /// the group on a node) + rounds x (replicas^3, or a search of some milliseconds)).
 /// REQUIRES: a work for every unit of the cuts, a share for every replica.
 ///
-/// Where `room_shares` say how much room there is, what a replica gets of a round has room there
-/// (phase_replicas.hpp), and the bound above does not hold. A deal with room for all is as without.
+/// Where `room_shares` say how much room there is, what a replica keeps of a round at once has room
+/// there (`have_room`), and the bound above does not hold. A deal with room for all is as without.
 ///
 /// Errors: infeasible: as `fit_round`, of the first round for which no deal was found; never
 /// without `room_shares`.

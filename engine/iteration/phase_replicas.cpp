@@ -105,18 +105,6 @@ void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
   }
 }
 
-bool have_room(std::span<const MicrobatchList> lists, const PhaseWork& work) {
-  if (work.room_shares.empty()) return true;
-  for (std::size_t r = 0; r < lists.size(); ++r)
-    for (const Microbatch& microbatch : lists[r]) {
-      double filled = 0;
-      for (const Part& part : microbatch.parts)
-        for (const auto unit : part.samples) filled += work.room_share(at(unit), r);
-      if (filled > 1 + kSumRounding) return false;
-    }
-  return true;
-}
-
 Status fit_round(const ParallelPlan& plan, ModuleGroupId group, const PhaseWork& work,
                  std::span<const RoundUnit> units, balancer::FirstToFinish<double>& loads,
                  std::vector<std::size_t>& chosen) {

@@ -38,9 +38,6 @@ void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
 void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
                  Bytes device_memory, std::vector<PhaseWork>& phases);
 
-/// Whether every microbatch has room; `lists`: one for each of the group's replicas.
-bool have_room(std::span<const MicrobatchList> lists, const PhaseWork& work);
-
 /// A unit that is dealt, and the round that it is in.
 struct RoundUnit {
   std::int32_t unit = 0;
@@ -48,8 +45,8 @@ struct RoundUnit {
 };
 
 /// Changes `chosen`, the replica of each unit, so that what a replica gets of a round has room
-/// there (`balancer::fit_rooms`): all of it, as llm replicas train a round side by side and it is
-/// kept until they have. `loads`: without the units, which are added.
+/// there (`balancer::fit_rooms`): all of it, so that it has (have_room.hpp) however it is cut into
+/// microbatches. `loads`: without the units, which are added.
 ///
 /// Errors: infeasible: no such deal was found; the message names a replica, the round, its rows
 /// there and how many it has room for.

@@ -125,6 +125,38 @@ TEST_CASE("an exchange that no phase has room for is none, and why is told", "[e
   }
 }
 
+TEST_CASE("an exchange has room for what its schedule keeps at once", "[engine]") {
+  const auto plan = plan_of(2, 4);
+  // Two samples for each llm. Dealt evenly the first encoder has 40 rows for the first llm, then 20
+  // for the second and 10 for the last; the other one 20 for the second llm, then 40 for the third.
+  DealtBatch batch{1, 1, {}, {{}}};
+  for (const int rows : {40, 0, 20, 20, 40, 0, 10, 0}) {
+    batch.pipelines[0].push_back(static_cast<std::int32_t>(batch.samples.size()));
+    batch.samples.push_back(two_layer_sample(rows, 2));
+  }
+  const auto planned = [&](const std::string& schedule) {
+    auto options = options_of("per-phase", "in-order");
+    options.dealing = "count";
+    options.microbatches = 1;
+    options.schedule = schedule;
+    // For 50 rows, and half a row is for what is kept besides.
+    const auto known = std::make_shared<const PlanningCosts>(
+        PlanningCosts{scheduler::testing::two_layer_costs(0, 1000), {}, Bytes{50'500}});
+    return Microbatching(plan, options, known).plan(batch);
+  };
+  // One goes back before the next one comes.
+  const auto one_by_one = planned("1f1b");
+  REQUIRE(one_by_one.ok());
+  CHECK(one_by_one.value().prediction.exchanges(0));
+  CHECK_FALSE(one_by_one.value().prediction.exchange_refused);
+  // The second llm makes one window of both, of 70 rows.
+  const auto phases = planned("three-phase");
+  REQUIRE(phases.ok());
+  CHECK_FALSE(phases.value().prediction.exchanged);
+  REQUIRE(phases.value().prediction.exchange_refused);
+  CHECK(phases.value().prediction.exchange_refused->where == "cluster.device_memory_gib");
+}
+
 /// Samples with so many equal pictures each; none: of text alone.
 DealtBatch batch_of(const std::vector<int>& pictures) {
   DealtBatch batch{1, 1, {}, {{}}};

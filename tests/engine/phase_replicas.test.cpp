@@ -8,11 +8,9 @@
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cmath>
 #include <memory>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +26,6 @@ namespace troupe::engine {
 namespace {
 
 using Catch::Approx;
-using Catch::Matchers::ContainsSubstring;
 using scheduler::testing::two_layer_sample;
 
 /// Two encoders and two llms of one layer, each on a node of its own, as replicas of one pipeline.
@@ -123,107 +120,6 @@ TEST_CASE("units take as much of a room as bytes say, on the stage where it is m
   CHECK((bounded(140).room_kinds == std::vector<std::size_t>{0, 0}));
   // No room at all: nothing fits.
   CHECK(bounded(90).room_share(0, 0) > 1);
-}
-
-/// What encoders 0 and 1 get of two rounds, which come to 60 and to 100.
-struct Rounds {
-  ParallelPlan plan = replicas(2, 2);
-  PhaseWork work = work_of({40, 20, 30, 20, 20, 15, 15, 0}, 2);
-  std::vector<LlmCut> cuts{
-      {ReplicaId{2}, {{one_part({0, 1}), one_part({2, 3, 4})}, {one_part({0, 1, 2, 3, 4})}}},
-      {ReplicaId{3}, {{one_part({7}), one_part({5, 6})}, {one_part({5, 6, 7})}}}};
-
-  /// Both replicas have room for so much of a round.
-  Result<std::vector<MicrobatchList>> within(double room) {
-    work.room_shares.assign(1, {});
-    for (const double rows : work.rows) work.room_shares[0].push_back(rows / room);
-    work.room_kinds = {0, 0};
-    return spread_within_rooms(plan, ModuleGroupId{0}, cuts, work, {});
-  }
-};
-
-TEST_CASE("what has no room in a round goes to who has some", "[engine]") {
-  Rounds rounds;
-  const auto free = spread_phase(rounds.plan, ModuleGroupId{0}, rounds.cuts, rounds.work, {});
-  // The second makes up for the first round, and gets 65 of the next.
-  CHECK((free[0] == MicrobatchList{one_part({0}), one_part({3, 5})}));
-  CHECK((free[1] == MicrobatchList{one_part({1, 7}), one_part({2, 4, 6})}));
-  CHECK((rounds.within(70).value() == free));
-  CHECK(have_room(free, rounds.work));
-  // Of 55 it has 10 too much: 15 is enough.
-  const auto bounded = rounds.within(55).value();
-  CHECK((bounded[0] == MicrobatchList{one_part({0}), one_part({3, 5, 6})}));
-  CHECK((bounded[1] == MicrobatchList{one_part({1, 7}), one_part({2, 4})}));
-  CHECK_FALSE(have_room(free, rounds.work));
-  CHECK(have_room(bounded, rounds.work));
-}
-
-TEST_CASE("where no deal has room for a round, who lacks what is told", "[engine][errors]") {
-  Rounds rounds;
-  const auto none = rounds.within(45);  // Twice that is less than 100.
-  REQUIRE_FALSE(none.ok());
-  CHECK(none.error().code == Errc::infeasible);
-  CHECK(none.error().where == "cluster.device_memory_gib");
-  // 30 and 15 fill the first; of 20 and 20 the second has no room for the last 15.
-  CHECK_THAT(none.error().message,
-             ContainsSubstring("replica 1 of " + rounds.plan.module_groups[0].name));
-  CHECK_THAT(none.error().message, ContainsSubstring("55 rows in round 1"));
-  CHECK_THAT(none.error().message, ContainsSubstring("room for that of 45"));
-  CHECK_THAT(none.error().fix, ContainsSubstring("train.microbatches"));
-}
-
-TEST_CASE("no replica gets more of a round than it has room for", "[engine][property]") {
-  std::mt19937_64 random(21);
-  int changed = 0, refused = 0;
-  for (int turn = 0; turn < 300; ++turn) {
-    // At most as many llms as encoders: a share of a round is one microbatch.
-    const int encoders = 2 + static_cast<int>(random() % 4),
-              llms = 1 + static_cast<int>(random() % static_cast<unsigned>(encoders));
-    const auto plan = replicas(encoders, llms);
-    std::vector<LlmCut> cuts;
-    std::vector<double> weights, rounds(3);
-    for (int r = 0; r < llms; ++r) {
-      LlmCut cut{ReplicaId{encoders + r}, {}};
-      for (double& round : rounds) {
-        std::vector<std::int32_t> own;
-        for (std::size_t i = 0, size = 1 + random() % 6; i < size; ++i) {
-          own.push_back(static_cast<std::int32_t>(weights.size()));
-          weights.push_back(random() % 3 == 0 ? 0.0 : 1.0 + static_cast<double>(random() % 100));
-          round += weights.back();
-        }
-        cut.cut.encoder.push_back(one_part(own));
-        cut.cut.llm.push_back(one_part(own));
-      }
-      cuts.push_back(std::move(cut));
-    }
-    const double room = std::max(*std::max_element(weights.begin(), weights.end()),
-                                 1.1 * *std::max_element(rounds.begin(), rounds.end()) / encoders);
-    if (!(room > 0)) continue;
-    auto work = work_of(weights, static_cast<std::size_t>(encoders));
-    const auto free = spread_phase(plan, ModuleGroupId{0}, cuts, work, {});
-    for (const double kind : {1.0, 1.1}) {
-      auto& shares = work.room_shares.emplace_back();
-      for (const double rows : weights) shares.push_back(rows / (kind * room));
-    }
-    for (int e = 0; e < encoders; ++e) work.room_kinds.push_back(static_cast<std::size_t>(e % 2));
-    const auto made = spread_within_rooms(plan, ModuleGroupId{0}, cuts, work, {});
-    if (!made.ok()) {
-      REQUIRE(made.error().code == Errc::infeasible);
-      REQUIRE_FALSE(have_room(free, work));
-      ++refused;
-      continue;
-    }
-    REQUIRE(have_room(made.value(), work));
-    REQUIRE((made.value() == free) == have_room(free, work));
-    changed += made.value() != free ? 1 : 0;
-    std::multiset<std::int32_t> seen;
-    for (const auto& list : made.value())
-      for (const auto unit : all_of(list)) seen.insert(unit);
-    REQUIRE(seen.size() == weights.size());
-    REQUIRE(std::set<std::int32_t>(seen.begin(), seen.end()).size() == weights.size());
-  }
-  CHECK(changed > 30);
-  CHECK(refused < 100);
 }
 
 TEST_CASE("shares are placed on nodes of different sizes so that fewest bytes leave them",
