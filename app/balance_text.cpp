@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "app/exchange_text.hpp"
 #include "app/phase_text.hpp"
 #include "app/planning_text.hpp"
 #include "app/terminal.hpp"

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <utility>
 
+#include "app/exchange_text.hpp"
 #include "app/planning_text.hpp"
 #include "app/terminal.hpp"
 #include "engine/iteration/phase_exchange.hpp"
@@ -22,23 +23,6 @@ void add_figures(const engine::PhaseBalance& balance, const engine::FarRows& far
   json["imbalance_bound"] = balance.bound;
   json["rows_between_nodes"] = far.planned;
   json["rows_between_nodes_bound"] = far.bound;
-}
-
-std::string exchange_text(const ParallelPlan& plan, const std::string& asked,
-                          const engine::ExchangeCount& count) {
-  std::string text = "balancer.exchange = \"" + asked + "\": ";
-  const bool can_exchange = engine::can_exchange(plan);
-  if (asked == "off") return can_exchange ? text + "nothing is exchanged" : std::string();
-  if (!can_exchange)
-    return text + "nothing is exchanged: no encoder has two replicas to share work; lay out more " +
-           "of one, or pin their number (parallel.MODULE.dp)";
-  if (count.steps == 1)
-    text += count.exchanged == 1 ? "exchanged" : "not exchanged";
-  else
-    text += "exchanged in " + std::to_string(count.exchanged) + " of " +
-            std::to_string(count.steps) + " steps";
-  if (count.refused) return text + "; " + count.refused->message + "; " + count.refused->fix;
-  return count.exchanged < count.steps ? text + "; no shorter step with it" : text;
 }
 
 Json exchange_json(const ParallelPlan& plan, const std::string& asked,

@@ -1,5 +1,5 @@
-// How planning commands say how even phases are, how many of their rows leave a node, and whether
-// they are exchanged.
+// How planning commands say how even phases are, how many of their rows leave a node, and, as JSON,
+// whether they are exchanged.
 
 #pragma once
 
@@ -21,11 +21,6 @@ std::string ratio_text(double ratio);
 /// `rows_between_nodes_bound`, which are those of metrics.jsonl.
 void add_figures(const engine::PhaseBalance& balance, const engine::FarRows& far, Json& json);
 
-/// Whether steps are exchanged, and why not: one line without its end; empty where no encoder has
-/// several replicas and nobody asks for it. `asked`: `balancer.exchange`.
-std::string exchange_text(const ParallelPlan& plan, const std::string& asked,
-                          const engine::ExchangeCount& count);
-
 /// {asked, steps, exchanged, refused (null, or why)}; null where no encoder has several replicas.
 Json exchange_json(const ParallelPlan& plan, const std::string& asked,
                    const engine::ExchangeCount& count);
@@ -35,7 +30,8 @@ Json exchange_json(const ParallelPlan& plan, const std::string& asked,
 std::string evenness_text(const ParallelPlan& plan, const std::vector<engine::PhaseBalance>& phases,
                           const std::vector<engine::FarRows>& far_rows);
 
-/// Both texts of the step that stands for a plan, where there is something to say.
+/// What `evenness_text` and `exchange_text` say of the step that stands for a plan, where there is
+/// something to say.
 void print_phases(const Planning& planning, const PlannedStep& planned);
 
 /// Adds of that step `phases` [{phase, and as `add_figures`}] and `exchange`.

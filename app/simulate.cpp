@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 
+#include "app/exchange_text.hpp"
 #include "app/phase_text.hpp"
 #include "app/planning.hpp"
 #include "app/planning_text.hpp"

@@ -332,7 +332,8 @@ Result<std::vector<MicrobatchList>> Microbatching::deal_cuts(const Work& work,
     auto made = spread_out(ModuleGroupId{g}, work, cuts, way);
     if (!made.ok() && !may_stay) return std::move(made).error();
     if (!made.ok()) {
-      if (!prediction.exchange_refused) prediction.exchange_refused = std::move(made).error();
+      if (!prediction.exchange_refused) prediction.exchange_refused = made.error();
+      prediction.refused_phases.emplace(g, std::move(made).error());
       continue;
     }
     auto& spread = made.value();

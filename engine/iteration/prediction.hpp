@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct Prediction {
   /// Why they could not, or those of the first phase without room for it, where the job wants it or
   /// leaves it open; none where all do, or need not.
   std::optional<Error> exchange_refused = {};
+  /// By module group: why a phase was not that had no room for it, where others may be.
+  std::map<std::size_t, Error> refused_phases = {};
   /// Per device: most bytes of activations, rows and gradients at any time, held rows included.
   std::vector<Bytes> activations;
   /// Largest over mean microbatch work, the worse side of the worst pipeline; of the order of

@@ -3,6 +3,8 @@
 #include "tests/torch_catch.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -123,6 +125,53 @@ TEST_CASE("an exchange that no phase has room for is none, and why is told", "[e
     CHECK(prediction.exchange_refused->where == "cluster.device_memory_gib");
     CHECK(prediction.exchange_refused->message.find("in round 0") != std::string::npos);
   }
+}
+
+TEST_CASE("a phase without room stays as it was cut, and others are exchanged", "[engine]") {
+  ModelGraph model;
+  model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{2}}, {{"vision.0", 1}}, 1, 1},
+                   {"audio", ModuleKind::encoder, false, {ModuleId{2}}, {{"audio.0", 1}}, 1, 1},
+                   {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
+  HandLayout layout;
+  std::int32_t node = 0;
+  for (const std::string name : {"vision", "vision", "audio", "audio", "llm", "llm", "llm", "llm"})
+    layout.replicas.push_back({{name}, {{node++, 0, {{name, {}}}}}});
+  const auto plan = scheduler::place_by_hand(model, layout, {node, 1}).value();
+  // A row takes a millisecond per task, and keeps 1000 bytes.
+  scheduler::Profile profile{
+      "test", {{"vision.0", "row"}, {"audio.0", "row"}, {"llm.0", "row"}}, {}, {}};
+  scheduler::LayerProfile row{"row", {}, scheduler::CostOrigin::measured, {}, {}};
+  for (const TokenCount rows : {1, 1000}) {
+    const auto ms = static_cast<double>(rows);
+    row.points.push_back({rows, {ms, ms, ms, 1000 * ms}, {}});
+  }
+  profile.profiles.push_back(row);
+  const auto known = std::make_shared<const PlanningCosts>(
+      PlanningCosts{scheduler::CostModel::create(model, profile).value(), {}, Bytes{42'500}});
+  // Pictures are those of the test above, for which there is no room dealt evenly. Sounds of the
+  // first llm are 30 rows, for one encoder as they are cut, and of others 10 together; dealt evenly
+  // one has 21, of which 15 in a microbatch.
+  const int pictures[] = {20, 20, 25, 0, 25, 0, 20, 20}, sounds[] = {15, 15, 4, 0, 4, 0, 2, 0};
+  DealtBatch batch{1, 1, {}, {{}}};
+  for (std::int32_t i = 0; i < 8; ++i) {
+    batch.pipelines[0].push_back(i);
+    SampleShape& sample = batch.samples.emplace_back(two_layer_sample(pictures[i], 2));
+    if (sounds[i] > 0) sample.media.push_back({ModuleId{1}, {{sounds[i], sounds[i], 1, 0, 0, 0}}});
+  }
+  auto options = options_of("per-phase", "in-order");
+  options.dealing = "count";
+  options.microbatches = 1;
+  const auto made = Microbatching(plan, options, known).plan(batch);
+  REQUIRE(made.ok());
+  const Prediction& prediction = made.value().prediction;
+  CHECK(prediction.exchanged);
+  CHECK_FALSE(prediction.exchanges(0));
+  CHECK(prediction.exchanges(1));
+  REQUIRE(prediction.exchange_refused);
+  REQUIRE(prediction.refused_phases.size() == 1);
+  REQUIRE(prediction.refused_phases.contains(0));
+  CHECK(prediction.refused_phases.at(0).message == prediction.exchange_refused->message);
+  CHECK(prediction.refused_phases.at(0).message.find(" of vision ") != std::string::npos);
 }
 
 TEST_CASE("an exchange has room for what its schedule keeps at once", "[engine]") {
