@@ -37,6 +37,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
   request.schedule = schedules::find_schedule(job.scheduler.schedule);
   request.boundary = pinned_route(job.scheduler);
   request.max_in_flight = job.scheduler.max_in_flight;
+  request.offload_encoders = job.scheduler.offloads("activations");
   request.fault_tolerance = job.cluster.fault_tolerance;
   request.prediction = prediction_of(setup, speeds);
   request.seed = job.job.seed;

@@ -56,6 +56,9 @@ struct AutoLayoutRequest {
   std::optional<Route> boundary;  ///< Of rows between module groups; none: what takes least.
   /// Microbatches that a stage may have in flight, of a schedule of phases; 0: as memory allows.
   std::int32_t max_in_flight = 0;
+  /// What encoders keep is in host memory meanwhile, of a schedule of phases; the model itself says
+  /// which of their moments and parameters are (`ModuleSpec`).
+  bool offload_encoders = false;
   /// Nodes that may be lost and leave a holder of everything: standby holders, on idle devices too,
   /// are part of every candidate, its memory and its time.
   std::int32_t fault_tolerance = 0;

@@ -275,8 +275,10 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
     input.flow = flows_[b];
     input.microbatches =
         assign_by_count(plan, narrow(request_.global_batch), narrow(request_.microbatches));
-    const auto costs =
+    auto costs =
         predicted_costs(plan, (*of_batches.value())[b], input.microbatches, request_.prediction);
+    input.offload_encoders = request_.offload_encoders;
+    if (request_.offload_encoders) costs = with_offloading(std::move(costs), plan, input.flow);
     input.task_cost = costs.task_ms;
     input.message_cost = message_costs(plan, costs);
     input.routes = {request_.boundary, link_costs(costs)};

@@ -41,7 +41,8 @@ class LayoutScorer {
 
   /// Simulates a step of every batch; `batches` limits how many (0: all). Phases go over windows of
   /// as many microbatches as memory, or the request's bound, has room for (`memory_bounds`); or of
-  /// `window`, whatever that takes (0: of all at once).
+  /// `window`, whatever that takes (0: of all at once). What encoders offload goes and comes as in
+  /// the step of training.
   /// Errors: as `predict_step`; infeasible also where a window has no room for a microbatch, or
   /// would have to be wider.
   Result<PredictedStep> score(const ParallelPlan& plan, std::size_t batches = 0,

@@ -93,6 +93,38 @@ TEST_CASE("what training offloads is in host memory on paper, too", "[engine]") 
     CHECK((step.peak_host_bytes[device] > 0) == (offloads != "off"));
 }
 
+TEST_CASE("the search says of a layout what training on paper does, whatever is offloaded",
+          "[engine]") {
+  const std::string offloads = GENERATE("off", "activations", "moments", "parameters", "all");
+  CAPTURE(offloads);
+  const auto setup = costed_setup("in-order", "three-phase", offloads);
+  // One pipeline: two are dealt by work in training, by count in the search.
+  HandLayout layout;
+  auto& stages = layout.pipelines.emplace_back();
+  stages.push_back({0, 0, {{"vision", {}}, {"llm", LayerRange{0, 2}}}});
+  stages.push_back({1, 0, {{"llm", LayerRange{2, 4}}}});
+  const auto plan = scheduler::place_by_hand(setup.model, layout, {2, 1}).value();
+  auto request = layout_request(setup, setup.costs->model, setup.costs->options.speeds);
+  request.device_memory = setup.costs->device_memory;
+  for (std::int32_t i = 0; i < 20; ++i) {
+    SampleShape& sample = request.samples.emplace_back();
+    sample.position = i;
+    sample.id = std::to_string(i);
+    sample.media.push_back({ModuleId{0}, {{16, 16, 4, 4, 4, 0}}});
+    sample.llm_tokens = 14 + i % 5;
+    sample.trained_tokens = 5;
+  }
+  const auto judged = training_judge(setup, *setup.costs, request.samples)(plan);
+  const auto searched = scheduler::predict_step(plan, request);
+  REQUIRE(judged.ok());
+  REQUIRE(searched.ok());
+  CHECK(searched.value().step_ms == judged.value().step_ms);
+  CHECK(searched.value().peak_memory_bytes == judged.value().peak_memory_bytes);
+  CHECK(searched.value().peak_host_bytes == judged.value().peak_host_bytes);
+  REQUIRE(searched.value().peak_host_bytes.size() == 2);
+  CHECK((searched.value().peak_host_bytes[0] > 0) == (offloads != "off"));
+}
+
 TEST_CASE("what moves in training for nodes that do not see it moves on paper", "[engine]") {
   auto setup = costed_setup("hierarchical", "1f1b");
   setup.job.data.shuffle = setup.data.shuffle = false;

@@ -86,4 +86,43 @@ struct FourLayers {
   Error refuse() const { return auto_layout(request).error(); }
 };
 
+/// vision of one layer before an llm of one, all one element wide, 160 bytes of state each, of
+/// which 40 are parameters. A sample keeps `kept` bytes in vision, whose output is a row of 4, and
+/// 64 in the llm. Each byte takes a 64th of a millisecond and pass: vision has a forward and a
+/// weight gradient, the llm all three. Four microbatches of a sample in phases, on one device.
+struct OneOfEach {
+  CostModel model;
+  AutoLayoutRequest request;
+
+  explicit OneOfEach(std::int32_t kept = 64, bool parameters_leave = false)
+      : model(model_of(graph(parameters_leave), {1.0 / 64})) {
+    SampleShape sample;
+    sample.media = {{ModuleId{0}, {{kept, kept, 1, 1, 1}}}};
+    sample.llm_tokens = sample.trained_tokens = 64;
+    request.model = &model;
+    request.samples = {sample};
+    request.global_batch = request.microbatches = 4;
+    request.cluster = {1, 1};
+    request.schedule = "three-phase";
+  }
+  OneOfEach(const OneOfEach&) = delete;
+  OneOfEach& operator=(const OneOfEach&) = delete;
+
+  static ModelGraph graph(bool parameters_leave) {
+    ModelGraph graph;
+    graph.modules = {
+        {"vision", ModuleKind::encoder, false, {ModuleId{1}}, layers("vision", 1), 1, 1},
+        {"llm", ModuleKind::llm, false, {}, layers("llm", 1), 1, 1}};
+    graph.modules[0].parameters_in_host = parameters_leave;
+    return graph;
+  }
+  ParallelPlan on_one_device() const {
+    HandLayout layout;
+    auto& stages = layout.pipelines.emplace_back();
+    stages.push_back({0, 0, {{"vision", {}}}});
+    stages.push_back({0, 0, {{"llm", {}}}});
+    return place_by_hand(model.graph(), layout, {1, 1}).value();
+  }
+};
+
 }  // namespace troupe::scheduler::testing

@@ -3,7 +3,12 @@
 #include <algorithm>
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
+#include <memory>
+#include <utility>
+#include <vector>
 
+#include "scheduler/iteration/plan_iteration.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 
 namespace troupe::scheduler {
@@ -11,6 +16,7 @@ namespace {
 
 using Catch::Approx;
 using testing::model_of;
+using testing::OneOfEach;
 using testing::split_by_ranks;
 using testing::text;
 using testing::text_llm;
@@ -78,6 +84,58 @@ TEST_CASE("samples that some nodes see are searched with as all others", "[sched
   const auto step = predict_step(plan, weighed.request);
   REQUIRE(step.ok());
   CHECK(step.value().step_ms == seen_by_all.value().step_ms);
+}
+
+TEST_CASE("a score counts what encoders offload", "[scheduler]") {
+  OneOfEach one;
+  one.request.prediction.speeds.host = {0.5, 1e-6};  // A byte in a millisecond.
+  const auto plan = one.on_one_device();
+  const auto resident = predict_step(plan, one.request).value();
+  CHECK(resident.step_ms == Approx(4 * (2 + 3)));
+  CHECK(resident.peak_host_bytes == std::vector<double>{0});
+  one.request.offload_encoders = true;
+  const auto step = predict_step(plan, one.request).value();
+  // Each microbatch of vision goes and comes back, but for its output.
+  CHECK(step.step_ms == Approx(resident.step_ms + 8 * (0.5 + 60)));
+  CHECK(step.peak_host_bytes == std::vector<double>{4 * 60});
+  CHECK(step.peak_memory_bytes[0] < resident.peak_memory_bytes[0] - 3 * 60);
+}
+
+TEST_CASE("a score with offloading is that of the step's own plan", "[scheduler]") {
+  // Of 158 bytes beside the state a microbatch of the llm takes 64, and one of vision 60 that it
+  // offloads: 34 are left for what stays of four, and rows or gradients, 8 for each.
+  OneOfEach one;
+  one.request.offload_encoders = true;
+  one.request.device_memory = Bytes{320 + 158};
+  one.request.prediction.speeds.host = {0.5, 1e-6};
+  const auto plan = one.on_one_device();
+  const auto samples = draw_batch(one.request.samples, 4, one.request.seed);
+  const auto flow = std::make_shared<const RowFlow>(plan.model, samples);
+  const auto costs = with_offloading(
+      predicted_costs(plan, one.model, samples, one.request.prediction).value(), plan, flow);
+  IterationInput input;
+  input.microbatches = assign_by_count(plan, 4, 4);
+  input.schedule = one.request.schedule;
+  input.offload_encoders = true;
+  const SampleUnits units(samples, {});
+  input.max_in_flight =
+      memory_bounds(plan, with_arriving_rows(costs, plan, flow), one.request.device_memory,
+                    input.microbatches, input.schedule, *flow, units)
+          .value();
+  input.task_cost = costs.task_ms;
+  input.message_cost = message_costs(plan, costs);
+  input.routes = {one.request.boundary, link_costs(costs)};
+  const auto iteration = plan_iteration(plan, samples, std::move(input)).value();
+  const auto step = simulate(plan, iteration, costs).value();
+
+  LayoutScorer scorer(one.request);
+  const auto scored = scorer.score(plan, 1).value();
+  CHECK(scored.step_ms == step.step_ms);
+  CHECK(scored.peak_memory_bytes == step.peak_memory_bytes);
+  CHECK(scored.peak_host_bytes == step.peak_host_bytes);
+  // In one window, where there would be room for one microbatch of 64.
+  CHECK(scored.peak_host_bytes == std::vector<double>{4 * 60});
+  CHECK(scored.peak_memory_bytes[0] <= 320 + 158);
 }
 
 TEST_CASE("batches are drawn without repetition while there are enough samples", "[scheduler]") {
