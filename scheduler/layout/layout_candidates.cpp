@@ -111,7 +111,7 @@ class Collector {
     if (!keeps_pins(request_, shape, *choice.estimate.weights())) return false;
     pins_kept_ = true;
     if (!limited()) return true;
-    const double bytes = choice.estimate.fullest_bytes(shape, 1);
+    const double bytes = choice.estimate.least_bytes(shape);
     least_bytes_ = std::min(least_bytes_, bytes);
     return bytes <= memory();
   }

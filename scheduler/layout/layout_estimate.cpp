@@ -84,7 +84,8 @@ LayoutEstimate::LayoutEstimate(const AutoLayoutRequest& request,
     of_module[module.index()] += ms;
     if (!model.at(module).freeze) trained_bytes_ += weights_->state_bytes[i];
     const double bytes = weights_->state_bytes[i] + weights_->activation_bytes[i];
-    bytes_ += bytes;
+    // What is on a device in turn need not be there together.
+    bytes_ += weights_->moves_to_host() ? weights_->state_bytes[i] : bytes;
     if (bytes > largest_layer_bytes_)
       largest_layer_bytes_ = bytes, largest_layer_ = weights_->layers[i];
   }
@@ -137,6 +138,10 @@ double LayoutEstimate::least_ms(PipelineForm form, std::int32_t groups, double s
 double LayoutEstimate::least_ms(std::int32_t groups) const {
   const double slowest = std::max(largest_layer_ms_, work_ms_ / groups);
   return llm_ms_ + (microbatches_ - 1) * slowest + trained_bytes_ / groups * reduction_ms_per_byte_;
+}
+
+double LayoutEstimate::least_bytes(const PipelineShape& shape) const {
+  return weights_->moves_to_host() ? held_in_phases(shape).least_bytes() : fullest_bytes(shape, 1);
 }
 
 double LayoutEstimate::fullest_bytes(const PipelineShape& shape, double microbatches_max) const {

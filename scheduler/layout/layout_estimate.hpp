@@ -52,6 +52,10 @@ class LayoutEstimate {
   /// What its devices hold in a schedule of phases.
   PhaseMemory held_in_phases(const PipelineShape& shape) const;
 
+  /// What the fullest device holds with one microbatch of each of its stages, of which encoders
+  /// may have some in host memory.
+  double least_bytes(const PipelineShape& shape) const;
+
   /// What the fullest device holds: its state, and of each stage as many microbatches as there are
   /// stages from it to the end, `microbatches_max` at most.
   double fullest_bytes(const PipelineShape& shape, double microbatches_max) const;

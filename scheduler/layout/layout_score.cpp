@@ -66,6 +66,33 @@ double most_hidden(const RowFlow& flow, ModuleId id, const ModuleSpec& module,
   return static_cast<double>(most) * static_cast<double>(module.hidden_width);
 }
 
+/// Of each layer of encoders what stays of the microbatch with most where a run ends with it
+/// (`LayerWeights::staying_bytes`), in elements of so many bytes.
+std::vector<double> staying_bytes(const ModelGraph& model, const RowFlow& flow,
+                                  const std::vector<LayerId>& layers,
+                                  const std::vector<Parallelism>& parallelisms, double element,
+                                  const MicrobatchList& microbatches) {
+  std::vector<double> bytes(layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const ModuleId module = layers[i].module;
+    if (module == model.llm()) continue;
+    const bool given = module.index() < parallelisms.size();
+    for (const Microbatch& microbatch : microbatches) {
+      const double elements = wanted_elements(model, flow, module, layers[i].layer + 1,
+                                              microbatch.parts.front().samples);
+      const double own = elements * element / (given ? parallelisms[module.index()].cp : 1);
+      bytes[i] = std::max(bytes[i], own);
+    }
+  }
+  return bytes;
+}
+
+/// Milliseconds that a device spends on what goes to host memory and comes back, but for latencies.
+double copies_ms(const DeviceSpeeds& speeds, double bytes) {
+  const double rate = speeds.host.gigabytes_per_s * 1e6;
+  return rate > 0 ? 2 * bytes / rate : 0;
+}
+
 }  // namespace
 
 void add_step(const SimulatedStep& step, PredictedStep& sum) {
@@ -158,12 +185,17 @@ Result<LayerWeights> LayoutScorer::weights(std::int32_t pipelines,
   auto weights = weigh(costs.value()->front(), parallelisms, pipelines);
   // Stages stand in topological order, which need not be that of the modules.
   const auto of_stages = stage_state_bytes(plan, request_.prediction);
-  std::map<LayerId, double> bytes;
+  const auto in_host = stage_parameters_in_host(plan, request_.prediction);
+  std::map<LayerId, std::pair<double, double>> bytes;  // State, and what of it leaves.
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
     const LayerRun& run = plan.stages[s].runs.front();
-    bytes[{run.module, run.layers.begin}] = of_stages[s];
+    bytes[{run.module, run.layers.begin}] = {of_stages[s], in_host[s].all};
   }
-  for (const auto& [layer, own] : bytes) weights.state_bytes.push_back(own);
+  const bool any_leave = std::ranges::any_of(plan.model.modules, &ModuleSpec::parameters_in_host);
+  for (const auto& [layer, own] : bytes) {
+    weights.state_bytes.push_back(own.first);
+    if (any_leave) weights.leaving_bytes.push_back(own.second);
+  }
   weighed_.emplace(std::pair{pipelines, parallelisms}, weights);
   return weights;
 }
@@ -183,7 +215,8 @@ LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
   LayerWeights weights;
   const ModelGraph& model = request_.model->graph();
   std::vector<AlikeLayers> layers, before;
-  for (std::size_t m = 0; m < model.modules.size(); ++m)
+  for (std::size_t m = 0; m < model.modules.size(); ++m) {
+    const bool offloads = request_.offload_encoders && ModuleId{m} != model.llm();
     for (std::int32_t l = 0; l < narrow(std::ssize(model.modules[m].layers)); ++l) {
       weights.layers.push_back({ModuleId{m}, l});
       layers.clear();
@@ -198,13 +231,19 @@ LayerWeights LayoutScorer::weigh(const SampleCosts& costs,
       for (const auto& microbatch : microbatches) {
         const PassCosts cost = costs.part(layers, microbatch.parts.front().samples);
         work_ms += cost.forward + (cost.input_grad + cost.weight_grad);
+        if (offloads) work_ms += copies_ms(request_.prediction.speeds, cost.activations);
         activations = std::max(activations, cost.activations);
       }
       weights.work_ms.push_back(work_ms / static_cast<double>(microbatches.size()));
       weights.activation_bytes.push_back(activations);
       std::swap(layers, before);
     }
+  }
   weigh_rows(microbatches, parallelisms, weights);
+  if (request_.offload_encoders)
+    weights.staying_bytes =
+        staying_bytes(model, *flows_.front(), weights.layers, parallelisms,
+                      bytes_per_element(request_.prediction.dtype), microbatches);
   return weights;
 }
 

@@ -23,13 +23,21 @@ namespace troupe::scheduler {
 /// What each layer of the model weighs for one mean microbatch. Flattened in model order.
 struct LayerWeights {
   std::vector<LayerId> layers;
-  std::vector<double> work_ms;           ///< Forward and backward.
+  std::vector<double> work_ms;           ///< Forward, backward, moves to host memory and back.
   std::vector<double> state_bytes;       ///< Parameters, gradients, optimizer.
   std::vector<double> activation_bytes;  ///< Of one microbatch in flight, the largest drawn.
   /// Rows of its own side that come for it where its stage begins with it; the same.
   std::vector<double> arriving_bytes;
   /// Of the llm's layers rows that come from encoders; of others gradients that come back from it.
   std::vector<RowBytes> crossing_bytes;
+  /// Where encoders offload what they keep: of outputs of their layers what stays of a microbatch
+  /// with most where a run of a stage ends. Empty: they keep all of it on their devices.
+  std::vector<double> staying_bytes = {};
+  /// Of the state of layers, parameters that leave while the llm computes. Empty: none do.
+  std::vector<double> leaving_bytes = {};
+
+  /// Whether encoders have something in host memory while the llm computes.
+  bool moves_to_host() const { return !staying_bytes.empty() || !leaving_bytes.empty(); }
 };
 
 /// Layers [cuts[i], cuts[i + 1]) of `layers` are on device `first_device` + i of the pipeline.

@@ -18,11 +18,13 @@ namespace troupe::scheduler {
 struct PhaseStage {
   std::int32_t segment = 0;  ///< Of the track.
   double state_bytes = 0;
-  StageDemand demand;  ///< Its `microbatches` and `encoded` are not known yet.
+  double leaving_bytes = 0;  ///< Of these, parameters that leave while the llm computes.
+  StageDemand demand;        ///< Its `microbatches` and `encoded` are not known yet.
 };
 
 /// The stages that the segments of a track are, in their order: one of encoders, one of the llm, or
-/// both. What comes from stages before counts as in steps (`with_arriving_rows`).
+/// both. What comes from stages before and what is offloaded count as in steps
+/// (`with_arriving_rows`, `with_offloading`).
 std::vector<PhaseStage> phase_stages(const Track& track, const LayerWeights& weights, ModuleId llm);
 
 class PhaseMemory {
@@ -36,7 +38,8 @@ class PhaseMemory {
 
   /// What the fullest device holds with one microbatch of each of its stages, without rows that
   /// wait for the llm: those of a window may be fewer than its microbatches times the most rows of
-  /// one.
+  /// one. What encoders offload of one, and their parameters that leave, are not there while the
+  /// llm computes.
   double least_bytes() const;
 
   /// The same with these, and with as many microbatches of the llm as are in flight where nothing
@@ -56,6 +59,7 @@ class PhaseMemory {
  private:
   struct Device {
     double state_bytes = 0;
+    double offloaded_bytes = 0;  ///< Of one microbatch, of the encoder stage with most.
     RoomDemand demand;
   };
 

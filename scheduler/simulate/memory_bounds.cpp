@@ -207,6 +207,18 @@ SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& pl
   return costs;
 }
 
+double wanted_elements(const ModelGraph& model, const RowFlow& flow, ModuleId module,
+                       std::int32_t layers, std::span<const std::int32_t> part) {
+  const ModuleSpec& spec = model.at(module);
+  const bool ends = layers == static_cast<std::int32_t>(spec.layers.size());
+  TokenCount rows = 0;
+  for (const std::int32_t unit : part)
+    if (flow.wants_gradient(module, layers, unit))
+      rows += ends ? flow.output(module, unit) : flow.hidden(module, unit);
+  return static_cast<double>(rows) *
+         static_cast<double>(ends ? spec.output_width : spec.hidden_width);
+}
+
 SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
                                 std::shared_ptr<const RowFlow> flow) {
   costs.offloaded_bytes = [flow = std::move(flow), &plan, activations = costs.activation_bytes,
@@ -214,16 +226,8 @@ SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
                               StageId stage, const std::vector<std::int32_t>& part) {
     if (plan.is_llm(stage)) return 0.0;
     double outputs = 0;
-    for (const LayerRun& run : plan.at(stage).runs) {
-      const ModuleSpec& module = plan.model.at(run.module);
-      const bool ends = run.layers.end == static_cast<std::int32_t>(module.layers.size());
-      TokenCount rows = 0;
-      for (const std::int32_t unit : part)
-        if (flow->wants_gradient(run.module, run.layers.end, unit))
-          rows += ends ? flow->output(run.module, unit) : flow->hidden(run.module, unit);
-      outputs += static_cast<double>(rows) *
-                 static_cast<double>(ends ? module.output_width : module.hidden_width);
-    }
+    for (const LayerRun& run : plan.at(stage).runs)
+      outputs += wanted_elements(plan.model, *flow, run.module, run.layers.end, part);
     return std::max(0.0, activations(stage, part) - outputs * element / plan.at(stage).grid.cp);
   };
   return costs;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/vocabulary/iteration_plan.hpp"
+#include "runtime/vocabulary/model_graph.hpp"
 #include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "runtime/vocabulary/sample_pieces.hpp"
@@ -28,8 +29,14 @@ namespace troupe::scheduler {
 SimulationCosts with_arriving_rows(SimulationCosts costs, const ParallelPlan& plan,
                                    std::shared_ptr<const RowFlow> flow);
 
+/// Elements of the rows behind the first `layers` layers of a module that want a gradient, of a
+/// part: what stays of it on the device where a run ends there, whatever is offloaded. `flow`: of
+/// all units.
+double wanted_elements(const ModelGraph& model, const RowFlow& flow, ModuleId module,
+                       std::int32_t layers, std::span<const std::int32_t> part);
+
 /// The costs with what encoders offload: of what a part keeps all but its outputs, from which its
-/// backward begins. `flow`, `plan`: as above.
+/// backward begins (`wanted_elements` of each run). `flow`, `plan`: as above.
 SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
                                 std::shared_ptr<const RowFlow> flow);
 

@@ -154,6 +154,23 @@ TEST_CASE("what does not fit together stays apart, and the plan says so", "[sche
   for (const double bytes : made.predicted.peak_memory_bytes) CHECK(bytes <= 310);
 }
 
+TEST_CASE("encoders go onto the llm's devices where offloading makes them fit", "[scheduler]") {
+  // Of two devices each has an llm, and one the encoder of both: 320 bytes of state, 68 of the llm,
+  // and 64 of vision or an output of 4.
+  testing::OneOfEach one;
+  one.request.cluster = {2, 1};
+  one.request.pins["vision"].dp = 1;
+  one.request.pins["llm"].dp = 2;
+  one.request.device_memory = Bytes{400};
+  CHECK(auto_layout(one.request).error().code == Errc::infeasible);
+  one.request.offload_encoders = true;
+  const auto made = auto_layout(one.request);
+  REQUIRE(made.ok());
+  CHECK(numbers_of(made.value().plan) == Numbers{{"vision", 1}, {"llm", 2}});
+  CHECK(encoder_placement(made.value().plan) == EncoderPlacement::shared);
+  for (const double bytes : made.value().predicted.peak_memory_bytes) CHECK(bytes <= 400);
+}
+
 TEST_CASE("phases take the memory of a window, and the time of all windows", "[scheduler]") {
   OneEncoder one(0.9);
   one.request.samples[0].media[0].items = {

@@ -138,6 +138,25 @@ TEST_CASE("a score with offloading is that of the step's own plan", "[scheduler]
   CHECK(scored.peak_memory_bytes[0] <= 320 + 158);
 }
 
+TEST_CASE("layers of encoders weigh what is moved of them, too", "[scheduler]") {
+  OneOfEach one(64, true);
+  one.request.prediction.speeds.host = {0.5, 1e-6};
+  LayoutScorer resident(one.request);
+  const auto before = resident.weights(1, {}).value();
+  CHECK(before.staying_bytes.empty());
+  CHECK(before.leaving_bytes == std::vector<double>{40, 0});
+  CHECK(before.moves_to_host());
+  one.request.offload_encoders = true;
+  LayoutScorer scorer(one.request);
+  const auto weights = scorer.weights(1, {}).value();
+  CHECK(weights.work_ms[0] == Approx(before.work_ms[0] + 2 * 64));
+  CHECK(weights.work_ms[1] == before.work_ms[1]);
+  CHECK(weights.activation_bytes == before.activation_bytes);
+  CHECK(weights.staying_bytes == std::vector<double>{4, 0});
+  const OneOfEach still;
+  CHECK_FALSE(LayoutScorer(still.request).weights(1, {}).value().moves_to_host());
+}
+
 TEST_CASE("batches are drawn without repetition while there are enough samples", "[scheduler]") {
   const std::vector<SampleShape> samples{text(1), text(2), text(3)};
   const auto batch = draw_batch(samples, 7, 5);

@@ -17,6 +17,7 @@ namespace {
 
 using testing::FourLayers;
 using testing::model_of;
+using testing::OneOfEach;
 using testing::text;
 
 /// Candidates of four layers on two devices: one pipeline of two stages, which takes 17 ms, and
@@ -118,6 +119,32 @@ TEST_CASE("what a search simulates beyond its budget leaves room for moving cuts
   const auto search =
       kinds.searched(actions(kinds.candidates[0]) + 2 * actions(kinds.candidates[1]));
   CHECK(search.simulated() == 3);
+}
+
+TEST_CASE("a layout that fits by offloading alone is found") {
+  // 320 bytes of state; 64 and 68, or of vision 4, while the llm computes.
+  OneOfEach one;
+  one.request.device_memory = Bytes{400};
+  CHECK(auto_layout(one.request).error().code == Errc::infeasible);
+  one.request.offload_encoders = true;
+  const auto made = auto_layout(one.request);
+  REQUIRE(made.ok());
+  CHECK(made.value().predicted.peak_memory_bytes[0] <= 400);
+  CHECK(made.value().predicted.peak_host_bytes == std::vector<double>{60});
+  one.request.device_memory = Bytes{320 + 4 + 67};
+  CHECK(auto_layout(one.request).error().code == Errc::infeasible);
+}
+
+TEST_CASE("a layout that fits because parameters leave is found") {
+  // 320 bytes of state and 64 of vision; then 280 of state, these and 68 of the llm.
+  OneOfEach stay, leave(64, true);
+  stay.request.device_memory = leave.request.device_memory = Bytes{420};
+  CHECK(auto_layout(stay.request).error().code == Errc::infeasible);
+  const auto made = auto_layout(leave.request);
+  REQUIRE(made.ok());
+  CHECK(made.value().predicted.peak_memory_bytes[0] <= 420);
+  leave.request.device_memory = Bytes{280 + 64 + 67};
+  CHECK(auto_layout(leave.request).error().code == Errc::infeasible);
 }
 
 }  // namespace

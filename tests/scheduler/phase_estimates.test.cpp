@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/plan_iteration.hpp"
@@ -28,32 +31,36 @@ constexpr std::int32_t kBatch = 16;
 
 /// vision (2) -> projector (1) -> llm (4); rows of 2, 3, 4 and 4 elements, 8, 12 and 16 bytes. A
 /// sample is a row everywhere, one byte of activations in each layer, a microbatch of its own. Four
-/// nodes of one device.
+/// nodes of one device. Where encoders move, it is 64 rows in vision, whose activations then are in
+/// host memory while the llm computes, as parameters of both encoders.
 struct Pictured {
   ModelGraph graph;
   CostModel model;
   AutoLayoutRequest request;
 
-  explicit Pictured(bool frozen)
-      : graph(make_graph(frozen)), model(testing::model_of(graph, {1, 2, 1, 4, 3})) {
+  Pictured(bool frozen, bool moves)
+      : graph(make_graph(frozen, moves)), model(testing::model_of(graph, {1, 2, 1, 4, 3})) {
     SampleShape sample;
-    sample.media = {{ModuleId{0}, {{1, 1, 1, 1, 1}}}};
+    const std::int32_t rows = moves ? 64 : 1;
+    sample.media = {{ModuleId{0}, {{rows, rows, 1, 1, 1}}}};
     sample.llm_tokens = sample.trained_tokens = 1;
     request.model = &model;
     request.samples = {sample};
     request.cluster = {4, 1};
     request.global_batch = request.microbatches = kBatch;
     request.schedule = "three-phase";
+    request.offload_encoders = moves;
   }
   Pictured(const Pictured&) = delete;
   Pictured& operator=(const Pictured&) = delete;
 
-  static ModelGraph make_graph(bool frozen) {
+  static ModelGraph make_graph(bool frozen, bool moves) {
     ModelGraph graph;
     graph.modules = {
         {"vision", ModuleKind::encoder, frozen, {ModuleId{1}}, layers("vision", 2), 2, 3},
         {"projector", ModuleKind::projector, frozen, {ModuleId{2}}, layers("projector", 1), 3, 4},
         {"llm", ModuleKind::llm, false, {}, layers("llm", 4), 4, 4}};
+    for (const std::size_t encoder : {0, 1}) graph.modules[encoder].parameters_in_host = moves;
     return graph;
   }
 
@@ -66,7 +73,8 @@ struct Pictured {
     const SampleUnits units(samples, {});
     const auto apart = window_sets(plan, *flow, units, lists);
     REQUIRE(std::ranges::all_of(apart, [](const WindowSet& set) { return set.least_width == 1; }));
-    const auto costs = predicted_costs(plan, model, samples, request.prediction).value();
+    auto costs = predicted_costs(plan, model, samples, request.prediction).value();
+    if (request.offload_encoders) costs = with_offloading(std::move(costs), plan, flow);
     const auto bounds = memory_bounds(plan, with_arriving_rows(costs, plan, flow),
                                       request.device_memory, lists, request.schedule, *flow, units);
     if (!bounds.ok()) return std::nullopt;
@@ -104,18 +112,20 @@ struct Compared {
   }
 };
 
-/// Calls `compare` for trained and frozen encoders and for sizes of devices from too small ones on.
+/// Calls `compare` for trained and frozen encoders, such that move and such that stay, and for
+/// sizes of devices from too small ones on.
 template <class Compare>
 void for_each_memory(Compare compare) {
-  for (const bool frozen : {false, true}) {
-    Pictured made(frozen);
-    for (std::int64_t bytes = 340; bytes < 1400; bytes += bytes < 1000 ? 4 : 50) {
-      INFO(bytes << " bytes" << (frozen ? ", encoders frozen" : ""));
-      made.request.device_memory = Bytes{bytes};
-      LayoutScorer scorer(made.request);
-      compare(made, scorer);
+  for (const bool frozen : {false, true})
+    for (const bool moves : {false, true}) {
+      Pictured made(frozen, moves);
+      for (std::int64_t bytes = 340; bytes < 1400; bytes += bytes < 1000 ? 4 : 50) {
+        INFO(bytes << " bytes" << (frozen ? ", encoders frozen" : "") << (moves ? ", moving" : ""));
+        made.request.device_memory = Bytes{bytes};
+        LayoutScorer scorer(made.request);
+        compare(made, scorer);
+      }
     }
-  }
 }
 
 TEST_CASE("estimates of replicas in phases have the windows of their steps",

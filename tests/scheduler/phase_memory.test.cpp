@@ -66,6 +66,43 @@ TEST_CASE("an llm is held back as far as its room is short of what it has in fli
   CHECK(held.pace().held_back == 5);
 }
 
+TEST_CASE("what is in host memory has no room beside the llm", "[scheduler]") {
+  PhaseStage away = encoder(20, 50);
+  away.demand.offloaded_bytes = 45;
+  const auto held_with = [&](double memory) {
+    PhaseMemory held(1, memory);
+    held.add(0, away, 4);
+    held.add(0, llm(30, 40), 4);
+    return held;
+  };
+  // 50 of state, 5 that stay, and in turn 45 or the llm's 40.
+  CHECK(held_with(150).least_bytes() == 100);
+  // With 40 beside them, 45 of one microbatch: 15 are for what stays of three.
+  CHECK(held_with(150).wanted_bytes() == 50 + 45 + 5 + 40);
+  CHECK(held_with(150).pace().windows == 2);
+  CHECK(held_with(155).pace().windows == 1);
+  // Of two encoders on a device one computes at a time.
+  auto two = held_with(150);
+  two.add(0, away, 4);
+  CHECK(two.least_bytes() == 70 + 2 * 5 + 45);
+  // While the llm computes 15 bytes of parameters are gone: ten of its own take no more than is
+  // there without it, 60 take 45.
+  PhaseStage leaves = encoder(20, 50);
+  leaves.leaving_bytes = 15;
+  const auto beside = [&](double llm_bytes) {
+    PhaseMemory held(1, 200);
+    held.add(0, leaves, 4);
+    held.add(0, llm(30, llm_bytes), 4);
+    return held;
+  };
+  CHECK(beside(10).least_bytes() == 50 + 50);
+  CHECK(beside(60).least_bytes() == 50 + 50 + 60 - 15);
+  CHECK(beside(60).wanted_bytes() == 50 + 50 + 60 - 15);
+  // 150 of room, 165 with what leaves: beside 60 two microbatches of 50, beside 80 one.
+  CHECK(beside(60).pace().windows == 2);
+  CHECK(beside(80).pace().windows == 4);
+}
+
 TEST_CASE("rows wait also where the llm has a device for itself", "[scheduler]") {
   // Device 0: 80 bytes are sixteen microbatches of vision. Device 1: one of the llm, four bytes
   // without its rows, leaves 56 of 60, fourteen times the rows that come for one.
@@ -126,10 +163,40 @@ TEST_CASE("segments of a track are stages of either side, with the rows that the
     CHECK(stages[s].demand.rows.least == (s == 1 ? 5 : s == 2 ? 7 : 0));
     CHECK(stages[s].demand.rows.go_back == (s == 2));
   }
+  for (const PhaseStage& stage : stages) {
+    CHECK(stage.demand.offloaded_bytes == 0);
+    CHECK(stage.leaving_bytes == 0);
+  }
   // Inside a stage nothing comes from others.
   const auto one = phase_stages({{2, 3}, 0, {0, 2}}, weights, last);
   REQUIRE(one.size() == 1);
   CHECK(one[0].demand.microbatch_bytes == 3 + 8 + 4);
+}
+
+TEST_CASE("outputs of runs stay of what is offloaded", "[scheduler]") {
+  // vision of two layers and a projector before an llm of one.
+  const ModuleId vision{0}, projector{1}, last{2};
+  LayerWeights weights;
+  weights.layers = {{vision, 0}, {vision, 1}, {projector, 0}, {last, 0}};
+  weights.state_bytes = {100, 101, 102, 103};
+  weights.activation_bytes = {10, 20, 30, 40};
+  weights.arriving_bytes = {0, 0, 0, 0};
+  weights.crossing_bytes.resize(4);
+  weights.staying_bytes = {4, 5, 6, 7};
+  weights.leaving_bytes = {50, 51, 52, 0};
+  const auto all = phase_stages({{0, 1, 2, 3}, 0, {0, 4}}, weights, last);
+  REQUIRE(all.size() == 2);
+  CHECK(all[0].demand.microbatch_bytes == 60);
+  CHECK(all[0].demand.offloaded_bytes == 60 - 5 - 6);
+  CHECK(all[0].leaving_bytes == 153);
+  CHECK(all[1].demand.offloaded_bytes == 0);
+  CHECK(all[1].leaving_bytes == 0);
+  const auto cut = phase_stages({{0, 1, 2}, 0, {0, 1, 3}}, weights, last);
+  REQUIRE(cut.size() == 2);
+  CHECK(cut[0].demand.offloaded_bytes == 10 - 4);
+  CHECK(cut[1].demand.offloaded_bytes == 50 - 5 - 6);
+  weights.staying_bytes[0] = 11;  // Nothing is left to be offloaded.
+  CHECK(phase_stages({{0}, 0, {0, 1}}, weights, last)[0].demand.offloaded_bytes == 0);
 }
 
 }  // namespace
