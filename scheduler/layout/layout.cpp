@@ -76,6 +76,14 @@ class Search {
     double update_ms = 0;     ///< Longest update; shared placement: sum over modules.
     double state_bytes = 0;   ///< Shared placement: sum over modules.
     double memory_bytes = 0;  ///< The same with a microbatch of each.
+    /// Of these, with shared placement; what is offloaded of all modules, and of the one with most.
+    double llm_bytes = 0, leaving_bytes = 0, offloaded_bytes = 0, most_offloaded_bytes = 0;
+
+    /// Of `memory_bytes`: beside the llm's microbatch is nothing that is offloaded or leaves.
+    double held_bytes() const {
+      const double in_turn = std::max(most_offloaded_bytes, llm_bytes - leaving_bytes);
+      return memory_bytes - (offloaded_bytes + llm_bytes - in_turn);
+    }
   };
 
   std::vector<LayoutOption> options_of(std::size_t module, std::int64_t microbatches,
@@ -147,7 +155,9 @@ class Search {
       if (is_encoder(m)) {
         waiting += option.row_bytes / chosen_[at(facts_.order.front())].option->cp;
         if (facts_.gradient_out[m]) demand.gradient_bytes += option.row_bytes / option.cp;
-        demand.encoder_bytes += option.activation_bytes;
+        demand.encoder_bytes += option.activation_bytes - option.offloaded_bytes;
+        demand.once_bytes += option.offloaded_bytes;
+        demand.leaving_bytes += option.leaving_bytes;
         demand.encoder_microbatches = std::max(demand.encoder_microbatches, count(m));
       } else {
         demand.llm_bytes = option.activation_bytes;
@@ -238,7 +248,13 @@ class Search {
     state.state_bytes += option.state_bytes;
     state.update_ms =
         shared ? state.update_ms + option.update_ms : std::max(state.update_ms, option.update_ms);
-    if (state.memory_bytes > input_.device_memory_bytes) return false;
+    if (shared) {
+      if (input_.modules[at(module)].next.empty()) state.llm_bytes = option.activation_bytes;
+      state.leaving_bytes += option.leaving_bytes;
+      state.offloaded_bytes += option.offloaded_bytes;
+      state.most_offloaded_bytes = std::max(state.most_offloaded_bytes, option.offloaded_bytes);
+    }
+    if (state.held_bytes() > input_.device_memory_bytes) return false;
     chosen_[at(module)] = {&option, memory};
     state.devices =
         shared ? std::max(state.devices, option.devices) : state.devices + option.devices;
@@ -269,10 +285,12 @@ class Search {
     if (input_.placement == Placement::shared) {
       const SharedStep step = shared_step(state);
       ms = step.ms;
-      for (std::size_t m = 0; m < chosen_.size(); ++m)
+      for (std::size_t m = 0; m < chosen_.size(); ++m) {
+        const LayoutOption& option = *chosen_[m].option;
         chosen_[m].memory_bytes =
-            chosen_[m].option->state_bytes +
-            static_cast<double>(step.kept[m]) * chosen_[m].option->activation_bytes;
+            option.state_bytes + option.offloaded_bytes +
+            static_cast<double>(step.kept[m]) * (option.activation_bytes - option.offloaded_bytes);
+      }
     }
     const bool equal = std::abs(ms - best_ms_) <= 1e-12 * ms;
     if (equal ? state.devices >= best_devices_ : ms >= best_ms_) return;

@@ -28,6 +28,9 @@ struct LayoutModule {
   std::map<std::pair<std::int32_t, std::int32_t>, double> speedup;
   /// Of the whole module, added up over its replicas in every step; 0: none, and no update.
   double gradient_bytes = 0;
+  // With `shared` placement, of modules other than the llm; the published searches move nothing.
+  double offloaded_share = 0;  ///< Of activations, in host memory while the llm computes; 0 to 1.
+  double leaving_bytes = 0;    ///< Of `state_bytes`: parameters that are there meanwhile.
 };
 
 /// One sample in one module, on one device.
@@ -110,7 +113,8 @@ struct LayoutChoice {
 /// heaviest drawn microbatch, / cp of who keeps them. Each further window fills and drains every
 /// module anew. What rows need never excludes a layout, and is in no module's `memory_bytes`. An
 /// llm with fewer microbatches in flight than it has stages, or microbatches where these are fewer,
-/// is slower by as much.
+/// is slower by as much. What is in host memory meanwhile takes no room beside the llm's, and its
+/// moves are for the caller to count among the times of samples.
 ///
 /// Ties: fewer devices, then the order in which options are listed (tp, cp, pp, dp ascending).
 ///

@@ -77,7 +77,23 @@ class DegreeProblem {
       module.freeze = module.freeze && model_.modules[m].freeze;
     }
     module.state_bytes = sum(weights, which, &LayerWeights::state_bytes);
+    if (which == Side::encoder) set_moved(weights, module);
     return module;
+  }
+
+  /// What of all encoders is in host memory while the llm computes, as if no module were cut.
+  void set_moved(const LayerWeights& weights, LayoutModule& module) const {
+    if (!weights.leaving_bytes.empty())
+      module.leaving_bytes = sum(weights, Side::encoder, &LayerWeights::leaving_bytes);
+    if (weights.staying_bytes.empty()) return;
+    const double kept = sum(weights, Side::encoder, &LayerWeights::activation_bytes);
+    double offloaded = kept;
+    for (std::size_t i = 0; i < weights.layers.size(); ++i) {
+      const auto& [id, layer] = weights.layers[i];
+      const bool ends = static_cast<std::size_t>(layer) + 1 == model_.at(id).layers.size();
+      if (ends && on_side(model_, id, Side::encoder)) offloaded -= weights.staying_bytes[i];
+    }
+    module.offloaded_share = kept > 0 ? std::max(0.0, offloaded / kept) : 0;
   }
 
   /// Degrees that all modules of a side have a profile for, and what they gain.

@@ -28,6 +28,8 @@ Status check_module(const LayoutInput& input, std::size_t m) {
                  "1 to 1,000,000 layers can be laid out");
   if (!good(module.state_bytes) || !good(module.gradient_bytes))
     return wrong(where, "state_bytes or gradient_bytes is negative or not finite");
+  if (!good(module.leaving_bytes) || !(module.offloaded_share >= 0 && module.offloaded_share <= 1))
+    return wrong(where, "leaving_bytes is negative or not finite, or offloaded_share not 0 to 1");
   if (module.valid_tp.empty() || module.valid_cp.empty())
     return wrong(where, "valid_tp or valid_cp is empty", "list at least 1");
   for (const auto& list : {module.valid_tp, module.valid_cp})
@@ -262,6 +264,8 @@ std::vector<LayoutOption> layout_options(const LayoutInput& input, const LayoutF
           option.fill_ms = mean_ms / speedup;
           option.state_bytes = spec.state_bytes / tp * share;
           option.activation_bytes = activations / static_cast<double>(width) * share;
+          option.offloaded_bytes = spec.offloaded_share * option.activation_bytes;
+          option.leaving_bytes = spec.leaving_bytes / tp * share;
           option.row_bytes = rows;
           option.update_ms = update_ms(input, spec, option, share);
           if (option.state_bytes + option.activation_bytes <= input.device_memory_bytes)

@@ -52,6 +52,8 @@ struct LayoutOption {
   double fill_ms = 0;           ///< All stages once, mean.
   double state_bytes = 0;       ///< Of the most loaded device.
   double activation_bytes = 0;  ///< Of one microbatch in flight on that device.
+  double offloaded_bytes = 0;   ///< Of these.
+  double leaving_bytes = 0;     ///< Of its state.
   double row_bytes = 0;  ///< That one hands to the llm, all of it; 0 where rows do not count.
   double update_ms = 0;  ///< Sum of that device's gradients, and its update.
 };

@@ -173,6 +173,42 @@ TEST_CASE("rows that wait for the llm make windows of shared devices narrower", 
   CHECK(search_layout(input).value().expected_step_ms == apart);
 }
 
+TEST_CASE("what is in host memory while the llm computes leaves it room", "[scheduler]") {
+  // As above: of 5 bytes of a microbatch of vision 4 move. Beside the llm's two in flight and one
+  // microbatch that is back 36 are left, and all twelve fit into a window.
+  auto input = two_modules();
+  input.placement = Placement::shared;
+  input.devices = 2;
+  input.device_memory_bytes = 650;
+  input.modules[0].offloaded_share = 0.8;
+  const auto choice = search_layout(input).value();
+  CHECK(choice.expected_step_ms == Approx(12 + 11 * 6 + 24 + 11 * 12));
+  CHECK(choice.modules[0].memory_bytes == Approx(200 + 4 + 12));
+  // One of each at least: 600 of state, and 5 + 5; or 1 that stays and 5 in turn.
+  const auto fits = [&](double bytes) {
+    input.device_memory_bytes = bytes;
+    return search_layout(input).ok();
+  };
+  CHECK(fits(606));
+  CHECK_FALSE(fits(605.5));
+  input.modules[0].offloaded_share = 0;
+  CHECK(fits(610));
+  CHECK_FALSE(fits(609.5));
+  // Of vision's 200 on a device 50 leave: the llm's 5 have their place.
+  input.modules[0].leaving_bytes = 100;
+  CHECK(fits(605));
+  CHECK_FALSE(fits(604.5));
+  // Apart nobody takes turns.
+  input.placement = Placement::disjoint;
+  input.devices = 4;
+  CHECK(fits(400 + 2 * 5));
+  CHECK_FALSE(fits(409.5));
+  for (const double wrong : {-0.1, 1.1}) {
+    input.modules[0].offloaded_share = wrong;
+    CHECK(search_layout(input).error().code == Errc::invalid_argument);
+  }
+}
+
 TEST_CASE("an llm that has no room for its depth waits for itself", "[scheduler]") {
   // The llm alone in four stages of 200 bytes, 2.5 for a microbatch; vision frozen and small.
   auto input = two_modules();

@@ -70,6 +70,30 @@ TEST_CASE("rows count in the search for degrees on the same devices", "[schedule
   }
 }
 
+TEST_CASE("the search for degrees knows what encoders have in host memory", "[scheduler]") {
+  // 64 bytes of a sample in vision, of which an output of 32 stays.
+  for (const bool freeze : {false, true}) {
+    OneLayerEach two(freeze, 12, 3);
+    two.request.samples.front().media = {{ModuleId{0}, {{64, 64, 1, 1, 1}}}};
+    {
+      LayoutScorer scorer(two.request);
+      const auto resident = degree_problem(two.request, scorer, Placement::shared);
+      REQUIRE(resident.has_value());
+      CHECK(resident->modules[0].offloaded_share == 0);
+    }
+    two.request.offload_encoders = true;
+    LayoutScorer scorer(two.request);
+    const auto away = degree_problem(two.request, scorer, Placement::shared);
+    REQUIRE(away.has_value());
+    CHECK(away->modules[0].offloaded_share == (freeze ? 0 : 0.5));
+    CHECK(away->modules[1].offloaded_share == 0);
+    CHECK(away->modules[0].leaving_bytes == 0);
+  }
+  const testing::OneOfEach leave(64, true);
+  LayoutScorer scorer(leave.request);
+  CHECK(degree_problem(leave.request, scorer, Placement::shared)->modules[0].leaving_bytes == 40);
+}
+
 TEST_CASE("degrees that a side may have fit its pins, its profiles and a node", "[scheduler]") {
   OneLayerEach two(false, 1, 1);
   CHECK((side_degrees(two.request, Side::encoder) == Degrees{{1, 1}, {2, 1}}));
