@@ -6,6 +6,8 @@
 
 #include "scheduler/layout/kind_cuts.hpp"
 #include "scheduler/layout/layout_score.hpp"
+#include "scheduler/layout/layout_shapes.hpp"
+#include "scheduler/layout/phase_memory.hpp"
 
 namespace troupe::scheduler {
 
@@ -26,6 +28,13 @@ std::vector<LayerId> layers_of(const ModelGraph& model, const std::vector<Module
 }
 
 namespace {
+
+/// Of what a layer of encoders keeps of a microbatch, what is in host memory while they run others,
+/// as if its stage had no other layer.
+double offloaded_bytes(const LayerWeights& weights, std::size_t layer, ModuleId llm) {
+  const Track alone{{layer}, 0, {0, 1}};
+  return phase_stages(alone, weights, llm).front().demand.offloaded_bytes;
+}
 
 /// Nodes of templates, with so many devices each.
 struct TemplateNodes {
@@ -69,7 +78,8 @@ Result<TemplateSet> templates_of(const AutoLayoutRequest& request, const ModelGr
         const auto held = static_cast<double>(std::min(in_flight, request.microbatches));
         for (std::size_t l = 0; l < cut.size(); ++l)
           layers[l].memory = Bytes{static_cast<std::int64_t>(
-              whole.state_bytes[cut[l]] + held * whole.activation_bytes[cut[l]])};
+              whole.state_bytes[cut[l]] + held * whole.activation_bytes[cut[l]] -
+              (held - 1) * offloaded_bytes(whole, cut[l], model.llm()))};
         return layers;
       });
   if (set.ok()) set.value().stage_kinds = request.stage_kinds;

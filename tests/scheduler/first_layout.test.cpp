@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/recovery/template_layout.hpp"
 #include "tests/scheduler/layout_requests.hpp"
 
 namespace troupe::scheduler {
@@ -149,6 +150,19 @@ TEST_CASE("a layout to begin with lets spare nodes stand by, and says what that 
   const AutoLayout bare = job.first();
   CHECK(bare.plan == alone.plan);
   CHECK(bare.reasons.back().why == "without state: there is no room");
+}
+
+TEST_CASE("templates have room for what encoders offload of one microbatch", "[scheduler]") {
+  // 160 bytes of state, and 65 of a microbatch, of which an output of 4 stays: with two in flight
+  // 229 bytes or 290. The llm takes 288.
+  testing::OneOfEach one(65);
+  one.request.device_memory = Bytes{289};
+  const auto templates = [&] { return layout_templates(one.request, one.model.graph(), 1, 2, 0); };
+  CHECK(templates().error().code == Errc::infeasible);
+  one.request.offload_encoders = true;
+  const auto made = templates();
+  REQUIRE(made.ok());
+  CHECK(made.value().min_nodes == 2);
 }
 
 }  // namespace
