@@ -67,15 +67,17 @@ struct ContractOptions {
 /// - abandon: a round after one that was given up, before its backwards or in the middle of them,
 ///   gives what the first gave;
 /// - offload: what parts keep in host memory between forward and backward changes no bit, comes
-///   back whole and counts, of encoders that train, where the stage can (`offloads`);
+///   back whole and counts, of encoders that train, where the stage can (`offloads`); so on a
+///   device that completes its work late, by a thread of its own;
 /// - shown: a stage that shows what it computes (`StageProgram::show_to`) shows the rows and
 ///   gradients that it hands on, and its losses, of each part once, while the part runs; changes no
 ///   bit by it; and shows nothing from when it is told that nobody looks;
 /// - memory: nothing is held after a round, and the next one takes none for good; layers that keep
 ///   some by themselves are named, or the stage kind;
 /// - frozen: what does not train has no gradient and the bits that it had, where there is such;
-/// - moved: after a step of the optimizer a stage on a copy of the state goes on to the bit as the
-///   one that was there, where anything trains;
+/// - moved: behind a step of the optimizer the state goes to such a device, and behind the next one
+///   back; what it leaves is overwritten, and a stage that is made there goes on to the bit as one
+///   that stayed, where anything trains;
 /// - cut: each module of several layers as two stages, on rows as wide as the plan has them; not
 ///   where layers are tried alone.
 ///

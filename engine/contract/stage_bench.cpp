@@ -1,6 +1,7 @@
 #include "engine/contract/stage_bench.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/randn.h>
 
@@ -113,6 +114,8 @@ std::vector<Action> with_offloads(const ParallelPlan& plan, const std::vector<Ac
 
 Result<std::unique_ptr<StageBench>> StageBench::create(const job::Job& job,
                                                        const BenchOptions& options) {
+  // As devices with a thread of their own begin, on which some rounds run: bits follow it.
+  at::set_num_threads(at::get_num_threads());
   auto setup = prepare(plain_job(job, options.samples));
   if (!setup.ok()) return std::move(setup).error();
   if (auto known = check_stage_families(); !known.ok()) return known.error();

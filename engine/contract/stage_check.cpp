@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/contract/leaks.hpp"
+#include "engine/contract/moves.hpp"
 #include "engine/contract/slices.hpp"
 #include "engine/contract/slopes.hpp"
 #include "engine/contract/views.hpp"
@@ -234,12 +235,24 @@ class Check {
   void offload(const StageOutcome& first) {
     if (!bench_.offloads(id_)) return;
     begin("offload");
-    if (const auto away = round(*stage_, {.is_offloaded = true})) {
-      same(first, *away, "what parts keep in host memory until their backward: what they give",
-           "`offload` and `fetch`");
-      nothing_left(*away, "at the end", "`fetch` and `activations`");
-    }
+    const std::size_t before = verdict_.breaches.size();
+    put_away(first, nullptr, "");
+    const auto late = late_device();
+    if (verdict_.breaches.size() == before)
+      put_away(first, late.get(), "on a device that completes work late, ");
     kept();
+  }
+
+  /// A round with what parts keep in host memory meanwhile.
+  void put_away(const StageOutcome& first, Device* device, const std::string& where) {
+    const std::string fix =
+        "`offload` and `fetch`; host memory has its contents when the work has "
+        "completed (Device::to_host)";
+    const auto away = bench_.round(*stage_, id_, {.is_offloaded = true, .device = device}, inputs_);
+    if (!away.ok()) return breach(where + away.error().message, fix);
+    same(first, away.value(),
+         where + "what parts keep in host memory until their backward: what they give", fix);
+    nothing_left(away.value(), where + "at the end", "`fetch` and `activations`");
   }
 
   /// What `show_to` returns; nothing: it throws.
@@ -322,40 +335,20 @@ class Check {
     kept();
   }
 
-  /// One step of the optimizer, as an executor takes it: a parameter that several layers of the
-  /// stage use gets the sum of their gradients, and moves once.
-  void update(StageProgram& stage, std::int64_t step) {
-    constexpr double kLearningRate = 1e-2;
-    const auto& groups = bench_.plan().groups;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      GroupState* first = nullptr;
-      for (const ParameterUse& use : groups[g].uses) {
-        if (use.stage != id_) continue;
-        GroupState& state = stage.state(GroupId{g}, use.layer);
-        if (first != nullptr) first->gradients().add_(state.gradients());
-        if (first == nullptr) first = &state;
-      }
-      if (first != nullptr) first->update(bench_.setup().adamw, step, kLearningRate, 1);
-    }
-  }
-
+  /// The stage is gone then.
   void moved(const StageOutcome& first) {
     if (first.groups.empty()) return;
     begin("moved");
-    if (!round(*stage_, {})) return;
-    update(*stage_, 1);
-    const auto copy = bench_.copy(*state_);
-    const auto other = made(copy);
-    if (!other) return;
-    for (const std::int64_t step : {2, 3}) {
-      const auto there = round(*other, {}), here = round(*stage_, {});
-      if (!there || !here) return;
-      same(*there, *here,
-           "a round behind a step of the optimizer, on the state and on a copy of it,",
-           "what a layer keeps that follows from its parameters");
-      update(*stage_, step);
-      update(*other, step);
-    }
+    const std::string fix =
+        "what is kept of where the state was, what follows from parameters, and "
+        "what is bound to a thread";
+    const auto rounds = call_guarded(Errc::internal, [&] {
+      return moved_rounds(bench_, id_, inputs_, std::move(stage_), *state_);
+    });
+    if (!rounds.ok()) return breach(rounds.error().message, fix);
+    for (const MovedRound& one : rounds.value())
+      same(one.stayed, one.moved,
+           "behind a step of the optimizer, a round of what has moved to " + one.to + ",", fix);
     kept();
   }
 

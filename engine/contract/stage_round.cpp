@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/execution/device.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
@@ -30,7 +29,8 @@ class Round {
         inputs_(inputs),
         options_(options),
         traffic_(traffic_of(plan, iteration, id)),
-        trains_(trains(plan, id)) {}
+        trains_(trains(plan, id)),
+        device_(options.device == nullptr ? *host_ : *options.device) {}
 
   Result<StageOutcome> run(const SampleStore& samples) {
     if (auto begun = call("begin", {}, [&] { return stage_.begin(iteration_, samples); });
@@ -55,25 +55,51 @@ class Round {
   }
 
  private:
-  /// A call of the stage, whose errors name it.
-  template <class Call>
-  static auto call(const char* name, const PartKey& part, Call&& work) -> decltype(work()) {
-    auto made = call_guarded(Errc::internal, std::forward<Call>(work));
-    if (made.ok()) return made;
-    Error error = std::move(made).error();
+  static Error named(const char* name, const PartKey& part, Error error) {
     error.message =
         std::string(name) +
         (part.microbatch.valid() ? " of microbatch " + std::to_string(part.microbatch.value) : "") +
         ": " + first_line(error.message);
     return error;
   }
+  /// A call of the stage in work of its device, whose errors name it.
+  template <class Call>
+  auto call(const char* name, const PartKey& part, const Call& work) const -> decltype(work()) {
+    decltype(work()) made = Error{Errc::internal, "the device has not run it", {}, {}};
+    const Status ran = in_work(device_, [&]() -> Status {
+      made = call_guarded(Errc::internal, work);
+      return Done{};
+    });
+    if (!ran.ok()) return named(name, part, ran.error());
+    if (!made.ok()) return named(name, part, std::move(made).error());
+    return made;
+  }
   /// The same of one that has no error to return.
   template <class Call>
-  static Status run_call(const char* name, const PartKey& part, Call&& work) {
+  Status run_call(const char* name, const PartKey& part, const Call& work) const {
     return call(name, part, [&]() -> Status {
       work();
       return Done{};
     });
+  }
+  /// One that executors make by their own thread, while the device has nothing to do.
+  template <class Call>
+  static auto call_beside(const char* name, const Call& work) -> decltype(work()) {
+    auto made = call_guarded(Errc::internal, work);
+    if (!made.ok()) return named(name, {}, std::move(made).error());
+    return made;
+  }
+
+  /// Host memory with what is to come to the device.
+  at::Tensor arriving(const at::Tensor& values) const {
+    at::Tensor host = device_.host_buffer(values.sizes(), values.scalar_type());
+    host.copy_(values);
+    return host;
+  }
+  /// In work: what leaves the device, in host memory when the work has completed.
+  Result<at::Tensor> leaving(Result<at::Tensor> values) const {
+    if (!values.ok()) return values;
+    return device_.to_host(std::move(values).value());
   }
 
   Result<Bytes> activations(const PartKey& part) const {
@@ -83,16 +109,16 @@ class Round {
   Status forward(const PartKey& part) {
     for (const MessageId id : traffic_.incoming[part]) {
       // A leaf of its own: the stage may let it collect its gradient.
-      at::Tensor rows = inputs_.rows.at(id).detach().clone();
-      if (auto done =
-              run_call("accept_rows", part, [&] { stage_.accept_rows(id, std::move(rows)); });
+      at::Tensor rows = arriving(inputs_.rows.at(id));
+      if (auto done = run_call("accept_rows", part,
+                               [&] { stage_.accept_rows(id, device_.to_device(std::move(rows))); });
           !done.ok())
         return done;
     }
     if (auto done = call("forward", part, [&] { return stage_.forward(part); }); !done.ok())
       return done;
     for (const MessageId id : traffic_.outgoing[part]) {
-      auto rows = call("rows_for", part, [&] { return stage_.rows_for(id); });
+      const auto rows = call("rows_for", part, [&] { return leaving(stage_.rows_for(id)); });
       if (auto good = taken(rows, id, "rows"); !good.ok()) return good;
       outcome_.sent.rows[id] = rows.value().clone();
     }
@@ -102,7 +128,7 @@ class Round {
   Status offload(const PartKey& part) {
     const auto before = activations(part);
     if (!before.ok()) return before.error();
-    const auto went = call("offload", part, [&] { return stage_.offload(part, *device_); });
+    const auto went = call("offload", part, [&] { return stage_.offload(part, device_); });
     if (!went.ok()) return went.error();
     away_[part] = went.value();
     return moved("offload", part, before.value(), before.value() - went.value());
@@ -112,7 +138,7 @@ class Round {
     const Bytes went = away_.at(part);
     const auto before = activations(part);
     if (!before.ok()) return before.error();
-    const auto came = call("fetch", part, [&] { return stage_.fetch(part, *device_); });
+    const auto came = call("fetch", part, [&] { return stage_.fetch(part, device_); });
     if (!came.ok()) return came.error();
     if (came.value() != went)
       return Error{Errc::internal,
@@ -143,9 +169,10 @@ class Round {
       if (auto back = fetch(part); !back.ok()) return back;
     for (const MessageId id : traffic_.outgoing[part]) {
       if (!iteration_.at(id).has_backward) continue;
-      at::Tensor gradient = inputs_.gradients.at(id).clone();
-      if (auto given = run_call("accept_gradient", part,
-                                [&] { stage_.accept_gradient(id, std::move(gradient)); });
+      at::Tensor gradient = arriving(inputs_.gradients.at(id));
+      if (auto given =
+              run_call("accept_gradient", part,
+                       [&] { stage_.accept_gradient(id, device_.to_device(std::move(gradient))); });
           !given.ok())
         return given;
     }
@@ -158,7 +185,8 @@ class Round {
     if (options_.is_split && trains_) owed_.push_back(part);
     for (const MessageId id : traffic_.incoming[part]) {
       if (!iteration_.at(id).has_backward) continue;
-      auto gradient = call("gradient_for", part, [&] { return stage_.gradient_for(id); });
+      const auto gradient =
+          call("gradient_for", part, [&] { return leaving(stage_.gradient_for(id)); });
       if (auto good = taken(gradient, id, "the gradient of rows"); !good.ok()) return good;
       outcome_.sent.gradients[id] = gradient.value().clone();
     }
@@ -194,9 +222,12 @@ class Round {
 
   Result<StageOutcome> finish() {
     if (auto told = take_losses(); !told.ok()) return told.error();
-    auto ended = options_.is_forward_only || options_.is_given_up
-                     ? run_call("abandon", {}, [&] { stage_.abandon(); })
-                     : run_call("state", {}, [&] { take_groups(); });
+    const bool ends_early = options_.is_forward_only || options_.is_given_up;
+    const auto ended = call_beside(ends_early ? "abandon" : "state", [&]() -> Status {
+      if (ends_early) stage_.abandon();
+      if (!ends_early) take_groups();
+      return Done{};
+    });
     if (!ended.ok()) return ended.error();
     const auto left = activations({});
     if (!left.ok()) return left.error();
@@ -206,16 +237,15 @@ class Round {
 
   Status take_losses() {
     const auto losses =
-        call("losses", {}, [&]() -> Result<std::vector<PartLoss>> { return stage_.losses(); });
+        call_beside("losses", [&]() -> Result<std::vector<PartLoss>> { return stage_.losses(); });
     if (!losses.ok()) return losses.error();
     for (const PartLoss& loss : losses.value()) {
       outcome_.losses.push_back(loss.sum);
       outcome_.part_losses[{loss.microbatch, loss.part}] += loss.sum;
       outcome_.loss += loss.sum / static_cast<double>(iteration_.trained_tokens);
     }
-    const auto all = call("auxiliary", {}, [&]() -> Result<std::vector<PartAuxiliary>> {
-      return stage_.auxiliary();
-    });
+    const auto all = call_beside(
+        "auxiliary", [&]() -> Result<std::vector<PartAuxiliary>> { return stage_.auxiliary(); });
     if (!all.ok()) return all.error();
     for (const PartAuxiliary& added : all.value()) {
       outcome_.losses.push_back(added.value);
@@ -240,7 +270,8 @@ class Round {
   RoundOptions options_;
   StageTraffic traffic_;
   const bool trains_;
-  const std::unique_ptr<Device> device_ = make_device({});
+  const std::unique_ptr<Device> host_ = make_device({});
+  Device& device_;
   std::map<PartKey, Bytes> away_;  ///< Of parts in host memory.
   std::vector<PartKey> owed_;
   StageOutcome outcome_;
@@ -255,6 +286,12 @@ std::vector<at::Tensor> tensors_of(const StageOutcome& outcome) {
 }
 
 }  // namespace
+
+Status in_work(Device& device, const Device::Work& work) {
+  const auto launched = device.launch([&] { return call_guarded(Errc::internal, work); }, [] {});
+  device.wait();
+  return launched->status();
+}
 
 Result<StageOutcome> run_round(StageProgram& stage, const ParallelPlan& plan,
                                const IterationPlan& iteration, const SampleStore& samples,

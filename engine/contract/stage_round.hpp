@@ -1,5 +1,5 @@
 // One stage by itself: a round of forwards and backwards on rows and gradients that were recorded,
-// as its executor would run them.
+// as its executor would run them, on any device whose tensors lie in host memory.
 //
 // Single owner; calls code of the user's, whose exceptions are errors here.
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/execution/device.hpp"
 #include "engine/execution/sample_store.hpp"
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/stage_traffic.hpp"
@@ -50,10 +51,17 @@ struct RoundOptions {
   /// What a part keeps is in host memory between its forward and its backward. REQUIRES: actions of
   /// the iteration say so, and it is not split.
   bool is_offloaded = false;
+  /// On which the stage runs, call by call; it outlives the round. Null: on a host, by the caller's
+  /// thread.
+  Device* device = nullptr;
 };
 
+/// Runs a piece of work on a device and waits until it has completed.
+/// Errors: what it returns; internal: it throws; the device's.
+Status in_work(Device& device, const Device::Work& work);
+
 /// Runs a round. `inputs`: rows of all incoming messages, gradients of all outgoing ones that have
-/// a backward.
+/// a backward; they come to the device, and what the stage gives leaves it, by host memory.
 ///
 /// Errors: what the stage says or throws, with the call and the part (`forward of microbatch 1`);
 /// internal: rows of another size than the message's, or numbers that are not finite; `activations`

@@ -34,23 +34,6 @@ bool keeps(const StageVerdict& verdict, const std::string& promise) {
   return std::ranges::find(verdict.kept, promise) != verdict.kept.end();
 }
 
-/// The promises that its projector breaks, each once, in order.
-std::string broken_by(const std::string& fault) {
-  const job::Job job = faulty_job(fault);
-  ContractOptions options = by_layer();
-  options.module = "projector";
-  const auto verdicts = check(job, options);
-  REQUIRE(verdicts.size() == 1);
-  CHECK(verdicts.front().stage_kind == "around-faulty");
-  std::string list, last;
-  for (const Breach& breach : verdicts.front().breaches) {
-    UNSCOPED_INFO(breach.promise << ": " << breach.found);
-    if (breach.promise != last) list += (list.empty() ? "" : ", ") + breach.promise;
-    last = breach.promise;
-  }
-  return list;
-}
-
 TEST_CASE("built-in families keep what stages promise, whole and layer by layer", "[engine]") {
   ContractOptions options;
   options.bench.is_by_layer = GENERATE(false, true);
@@ -211,14 +194,6 @@ TEST_CASE("samples are made with every medium and without", "[engine]") {
   CHECK(pictures == std::vector<std::size_t>{1, 0, 2, 1, 1});
   CHECK(windows == pictures);
   CHECK((samples == made_samples(setup.data, 5)));  // In brackets: samples have no text.
-}
-
-/// The same with a fault of the stage around the layer.
-std::string broken_by_stage(const std::string& fault) {
-  stage_fault() = fault;
-  auto list = broken_by("none");
-  stage_fault().clear();
-  return list;
 }
 
 TEST_CASE("a batch is cut for a part that waits for a later microbatch of the llm", "[engine]") {

@@ -39,4 +39,35 @@ inline job::Job faulty_job(const std::string& fault) {
   return job;
 }
 
+/// What is found of its projector.
+inline StageVerdict verdict_on(const std::string& fault) {
+  ContractOptions options = by_layer();
+  options.module = "projector";
+  auto verdicts = check(faulty_job(fault), options);
+  REQUIRE(verdicts.size() == 1);
+  CHECK(verdicts.front().stage_kind == "around-faulty");
+  return std::move(verdicts.front());
+}
+
+/// The promises that it breaks, each once, in order.
+inline std::string broken_by(const std::string& fault) {
+  const StageVerdict verdict = verdict_on(fault);
+  std::string list, last;
+  for (const Breach& breach : verdict.breaches) {
+    UNSCOPED_INFO(breach.promise << ": " << breach.found);
+    if (breach.promise != last) list += (list.empty() ? "" : ", ") + breach.promise;
+    last = breach.promise;
+  }
+  return list;
+}
+
+/// The same with a fault of the stage around the layer.
+inline std::string broken_by_stage(const std::string& fault) {
+  stage_fault() = fault;
+  auto list = broken_by("none");
+  stage_fault().clear();
+  first_place().reset();
+  return list;
+}
+
 }  // namespace troupe::engine

@@ -12,9 +12,11 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/execution/device.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
 
@@ -26,10 +28,21 @@ inline std::string& stage_fault() {
   return fault;
 }
 
+/// Where the first stage that keeps a place has its value.
+inline at::Tensor& first_place() {
+  static at::Tensor value;
+  return value;
+}
+
 class FaultyStage final : public StageFilter {
  public:
   FaultyStage(std::unique_ptr<StageProgram> inner, std::string fault)
-      : StageFilter(std::move(inner)), fault_(std::move(fault)) {}
+      : StageFilter(std::move(inner)), fault_(std::move(fault)) {
+    const auto parameters = StageFilter::parameters();  // weight, bias, constant
+    if (fault_ == "keeps a weight") place_ = parameters.at(0)->value.detach();
+    if (fault_ == "keeps a constant") place_ = parameters.at(2)->value.detach();
+    if (!first_place().defined()) first_place() = place_;
+  }
 
   bool show_to(Viewer* viewer) override {
     throw_in("show_to");
@@ -76,6 +89,7 @@ class FaultyStage final : public StageFilter {
   }
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     forwards_.clear();
+    if (fault_ == "peeks") peeked_ = at::ones({1}, at::kDouble);
     was_owed_ = std::exchange(owed_, 0) > 0;
     iteration_ = &plan;
     return StageFilter::begin(plan, samples);
@@ -83,6 +97,8 @@ class FaultyStage final : public StageFilter {
   Status forward(PartKey part) override {
     last_ = part.microbatch;
     ++forwards_[last_];
+    if (fault_ == "keeps its thread" && std::this_thread::get_id() != thread_)
+      throw std::runtime_error("too far");
     if (fault_ == "keeps") kept_.push_back(at::ones({10}, at::kDouble));
     return StageFilter::forward(part);
   }
@@ -98,12 +114,23 @@ class FaultyStage final : public StageFilter {
     auto rows = StageFilter::rows_for(message);
     if (!rows.ok()) return rows;
     if (fault_ == "doubles") return rows.value().mul(2);
+    // 1 where the place is the stage's own, or holds the same.
+    if (place_.defined()) return rows.value().mul(first_place().sub(place_).sum().add(1));
     if (mistakes_slices(message)) return rows.value().mul(1.001);
     if (fault_ == "owes" && was_owed_) return rows.value().mul(1.001);
     if (fault_ == "by microbatch" && forwards_[last_] > 1) return rows.value().mul(1.001);
     return rows;
   }
 
+  Result<Bytes> offload(PartKey part, Device& device) override {
+    if (fault_ == "peeks") peeked_ = device.to_host(at::ones({1}, at::kDouble)).clone();
+    return StageFilter::offload(part, device);
+  }
+  Result<at::Tensor> gradient_for(MessageId message) override {
+    auto gradient = StageFilter::gradient_for(message);
+    if (fault_ == "peeks" && gradient.ok()) return gradient.value().mul(peeked_);
+    return gradient;
+  }
   void accept_gradient(MessageId message, at::Tensor gradient) override {
     throw_in("accept_gradient");
     StageFilter::accept_gradient(message, fault_ == "doubles" ? gradient.mul(2) : gradient);
@@ -155,6 +182,9 @@ class FaultyStage final : public StageFilter {
   };
 
   const std::string fault_;
+  const std::thread::id thread_ = std::this_thread::get_id();
+  at::Tensor place_;   ///< Of its own value.
+  at::Tensor peeked_;  ///< What host memory holds before the work that fills it has completed.
   std::unique_ptr<Others> others_;
   const IterationPlan* iteration_ = nullptr;
   MicrobatchId last_;
