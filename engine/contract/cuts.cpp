@@ -1,5 +1,7 @@
 #include "engine/contract/cuts.hpp"
 
+#include <ATen/ops/cat.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,10 +9,12 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "balancer/loads/workload.hpp"
+#include "engine/execution/packing.hpp"
 #include "engine/iteration/pipeline_costs.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/iteration/deal_microbatches.hpp"
@@ -71,17 +75,66 @@ scheduler::ReplicaCut deferring(const IterationPlan& iteration) {
   return has_parts ? std::move(cut) : scheduler::ReplicaCut{};
 }
 
+bool reads_whole_samples(const ModuleSpec& module) { return module.kind == ModuleKind::teacher; }
+
+bool may_be_cut(const SampleShape& sample) {
+  const auto has_several = [](const ModuleMedia& media) { return media.items.size() > 1; };
+  const auto has_no_rows = [](const MediaShape& item) { return item.output_rows == 0; };
+  return std::ranges::any_of(sample.media, has_several) &&
+         std::ranges::none_of(sample.media, [&](const ModuleMedia& media) {
+           return std::ranges::any_of(media.items, has_no_rows);
+         });
+}
+
+/// The planned microbatches, with pieces where encoders have whole samples there.
+scheduler::ReplicaCut in_pieces(const IterationPlan& iteration,
+                                const std::vector<SamplePiece>& pieces, bool are_apart) {
+  scheduler::ReplicaCut cut;
+  if (pieces.empty()) return cut;
+  std::map<std::int32_t, std::vector<std::int32_t>> units;  // Of samples that are cut.
+  for (std::size_t p = 0; p < pieces.size(); ++p)
+    units[pieces[p].sample].push_back(static_cast<std::int32_t>(iteration.samples.size() + p));
+  cut.llm = iteration.microbatches.back();  // The llm's group is the last one.
+  for (const Microbatch& planned : cut.llm) {
+    Part own;
+    for (const std::int32_t sample : planned.parts.front().samples) {
+      const auto found = units.find(sample);
+      if (found == units.end()) own.samples.push_back(sample);
+      if (found == units.end()) continue;
+      for (const std::int32_t unit : found->second) {
+        const bool moves = are_apart && !cut.encoder.empty() &&
+                           pieces[at(unit) - iteration.samples.size()].first > 0;
+        (moves ? cut.encoder.back().parts.front() : own).samples.push_back(unit);
+      }
+    }
+    cut.encoder.push_back({{std::move(own)}});
+  }
+  return cut;
+}
+
+scheduler::ReplicaCut cut_as(Cut cut, const ParallelPlan& plan, const IterationPlan& iteration) {
+  if (cut == Cut::alone) return each_alone(iteration);
+  if (cut == Cut::deferred) return deferring(iteration);
+  return in_pieces(iteration, pieces_in(cut, plan, iteration), cut == Cut::pieces_apart);
+}
+
 /// Who hands which rows to whom, and of which sample.
 using RowsKey = std::tuple<StageId, StageId, ModuleId, bool, std::int32_t>;
 
 std::map<RowsKey, at::Tensor> by_sample(const ParallelPlan& plan, const IterationPlan& iteration,
                                         const std::map<MessageId, at::Tensor>& tensors) {
-  std::map<RowsKey, at::Tensor> found;
+  std::map<RowsKey, std::map<std::int64_t, at::Tensor>> pieces;  // By their place in the sample.
   for (const auto& [id, tensor] : tensors) {
     const Message& message = iteration.at(id);
-    for (const RowSpan& span : spans_of(plan, iteration, message))
-      found[{message.source.stage, message.destination.stage, message.module, message.boundary,
-             span.sample}] = tensor.narrow(0, span.begin, span.rows);
+    for (const SampleRows& own : rows_in(plan, iteration, message))
+      pieces[{message.source.stage, message.destination.stage, message.module, message.boundary,
+              own.sample}][own.before] = tensor.narrow(0, own.begin, own.rows);
+  }
+  std::map<RowsKey, at::Tensor> found;
+  for (const auto& [key, in_order] : pieces) {
+    std::vector<at::Tensor> rows;
+    for (const auto& [before, piece] : in_order) rows.push_back(piece);
+    found[key] = at::cat(rows);
   }
   return found;
 }
@@ -124,10 +177,28 @@ double difference_of_added(const StageOutcome& alone, const StageOutcome& other)
 
 }  // namespace
 
+std::vector<SamplePiece> pieces_in(Cut cut, const ParallelPlan& plan,
+                                   const IterationPlan& iteration) {
+  std::vector<SamplePiece> pieces;
+  if (cut != Cut::pieces && cut != Cut::pieces_apart) return pieces;
+  if (std::ranges::any_of(plan.model.modules, reads_whole_samples)) return pieces;
+  for (std::size_t s = 0; s < iteration.samples.size(); ++s) {
+    const SampleShape& sample = iteration.samples[s];
+    if (!may_be_cut(sample)) continue;
+    for (const ModuleMedia& media : sample.media) {
+      const auto count = static_cast<std::int32_t>(media.items.size()), half = (count + 1) / 2;
+      pieces.push_back({static_cast<std::int32_t>(s), media.module, 0, half});
+      if (half < count)
+        pieces.push_back({static_cast<std::int32_t>(s), media.module, half, count - half});
+    }
+  }
+  return pieces;
+}
+
 std::vector<MicrobatchList> microbatches_in(Cut cut, const ParallelPlan& plan,
                                             const IterationPlan& iteration) {
   if (cut == Cut::planned) return iteration.microbatches;
-  auto made = cut == Cut::alone ? each_alone(iteration) : deferring(iteration);
+  auto made = cut_as(cut, plan, iteration);
   if (made.llm.empty()) return {};
   std::vector<MicrobatchList> microbatches(plan.replicas.size());
   scheduler::deal_microbatches(
@@ -136,10 +207,28 @@ std::vector<MicrobatchList> microbatches_in(Cut cut, const ParallelPlan& plan,
   return microbatches;
 }
 
-std::vector<RowSpan> spans_of(const ParallelPlan& plan, const IterationPlan& iteration,
-                              const Message& message) {
-  return row_spans(plan.model, message.module, message.boundary ? RowKind::output : RowKind::hidden,
-                   iteration.samples, message.samples);
+std::vector<SampleRows> rows_in(const ParallelPlan& plan, const IterationPlan& iteration,
+                                const Message& message) {
+  const auto spans = [&](std::span<const SampleShape> shapes, std::span<const std::int32_t> units) {
+    return row_spans(plan.model, message.module,
+                     message.boundary ? RowKind::output : RowKind::hidden, shapes, units);
+  };
+  const auto rows_of = [&](std::span<const SampleShape> shapes, std::int32_t unit) {
+    return row_count(spans(shapes, std::array{unit}));
+  };
+  const SampleUnits units(iteration.samples, iteration.pieces);
+  std::vector<SampleRows> found;
+  for (const RowSpan& span : spans(units.shapes(), message.samples)) {
+    SampleRows own{units.sample_of(span.sample), span.begin, span.rows};
+    own.all = rows_of(iteration.samples, own.sample);
+    if (const SamplePiece* piece = units.piece(span.sample); piece != nullptr && piece->first > 0) {
+      const SamplePiece earlier{piece->sample, piece->module, 0, piece->first};
+      const SampleUnits before(iteration.samples, std::span(&earlier, 1));
+      own.before = rows_of(before.shapes(), static_cast<std::int32_t>(before.whole()));
+    }
+    found.push_back(own);
+  }
+  return found;
 }
 
 double difference_by_sample(const ParallelPlan& plan, StageId id, const CutOutcome& alone,

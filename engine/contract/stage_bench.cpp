@@ -221,10 +221,11 @@ Status StageBench::plan_batch() {
 }
 
 Status StageBench::plan_cuts() {
-  for (const Cut cut : {Cut::alone, Cut::deferred}) {
+  for (const Cut cut : {Cut::alone, Cut::deferred, Cut::pieces, Cut::pieces_apart}) {
     scheduler::IterationInput input;
     input.microbatches = microbatches_in(cut, plan_, planned_.iteration);
     if (input.microbatches.empty()) continue;
+    input.pieces = pieces_in(cut, plan_, planned_.iteration);
     input.samples = planned_.iteration.samples;
     input.schedule = scheduler::Schedule("split-1f1b");
     auto made = scheduler::plan_iteration(plan_, std::move(input));
@@ -248,10 +249,11 @@ at::Tensor StageBench::drawn(const IterationPlan& iteration, const Message& mess
       (message.source.stage.index() * stages + message.destination.stage.index()) * modules +
       message.module.index();
   std::vector<at::Tensor> rows;
-  for (const RowSpan& span : spans_of(plan_, iteration, message)) {
-    const std::size_t place = edge * iteration.samples.size() + at(span.sample);
+  for (const SampleRows& own : rows_in(plan_, iteration, message)) {
+    const std::size_t place = edge * iteration.samples.size() + at(own.sample);
     auto generator = at::detail::createCPUGenerator(2 * place + (is_gradient ? 1 : 0));
-    rows.push_back(at::randn({span.rows, message.width}, generator, at::kDouble));
+    const at::Tensor whole = at::randn({own.all, message.width}, generator, at::kDouble);
+    rows.push_back(whole.narrow(0, own.before, own.rows));
   }
   return at::cat(rows);
 }

@@ -76,6 +76,7 @@ class Check {
     built_in(*first);
     packing(*first);
     parts();
+    pieces();
     slice();
     abandon(*first);
     offload(*first);
@@ -185,6 +186,12 @@ class Check {
     if (off > kRounding) breach(what + differs(off) + " from what each gives alone", fix);
   }
 
+  /// What samples give in a cut, against what each gives alone.
+  void held_in(Cut cut, const std::string& what, const std::string& fix) {
+    const auto alone = round_in(Cut::alone), other = round_in(cut);
+    if (alone && other) same_by_sample(*alone, *other, cut, what, fix);
+  }
+
   void packing(const StageOutcome& first) {
     begin("packing");
     if (const auto alone = round_in(Cut::alone))
@@ -197,13 +204,19 @@ class Check {
   void parts() {
     if (bench_.iteration(Cut::deferred) == nullptr) return;
     begin("parts");
-    const auto alone = round_in(Cut::alone), deferred = round_in(Cut::deferred);
-    if (alone && deferred)
-      same_by_sample(
-          *alone, *deferred, Cut::deferred,
-          "a microbatch in two parts, of which one waits for another one of the llm: what "
-          "samples give",
-          "what is kept by microbatch: a part is a microbatch and a part of it (PartKey)");
+    held_in(Cut::deferred,
+            "a microbatch in two parts, of which one waits for another one of the llm: what "
+            "samples give",
+            "what is kept by microbatch: a part is a microbatch and a part of it (PartKey)");
+    kept();
+  }
+
+  void pieces() {
+    if (bench_.iteration(Cut::pieces) == nullptr) return;
+    begin("pieces");
+    const std::string fix = "what goes by a sample: parts and messages name units (SampleUnits)";
+    held_in(Cut::pieces, "two pieces of a sample in one part: what samples give", fix);
+    held_in(Cut::pieces_apart, "two pieces of a sample in two parts: what samples give", fix);
     kept();
   }
 

@@ -222,7 +222,7 @@ TROUPE_PLUGIN(register_all)
 """
 
 
-PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "built-in", "packing", "parts", "slice", "abandon", "offload", "shown", "memory", "frozen", "moved", "cut"]
+PROMISES = ["rows", "same bits", "gradients", "split backward", "order of parts", "built-in", "packing", "parts", "pieces", "slice", "abandon", "offload", "shown", "memory", "frozen", "moved", "cut"]
 
 
 class StageBench(Bench):

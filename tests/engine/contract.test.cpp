@@ -45,7 +45,7 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
   for (const StageVerdict& verdict : verdicts)
-    for (const auto* promise : {"moved", "packing", "parts", "shown", "slice"})
+    for (const auto* promise : {"moved", "packing", "parts", "pieces", "shown", "slice"})
       CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
   CHECK(keeps(verdicts.front(), "offload"));
@@ -77,7 +77,8 @@ TEST_CASE("an llm that attends by modality keeps what stages promise", "[engine]
   options.module = "llm";
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
-  for (const auto* promise : {"packing", "parts", "cut"}) CHECK(keeps(verdicts.front(), promise));
+  for (const auto* promise : {"packing", "parts", "pieces", "cut"})
+    CHECK(keeps(verdicts.front(), promise));
 }
 
 /// Puts parts away and gets them back as the stage in it does, and says something else of it.
@@ -275,8 +276,8 @@ TEST_CASE("each fault of a stage has the name of its promise", "[engine]") {
   CHECK(broken_by_stage("shows others") == "shown");
   CHECK(broken_by_stage("shows on") == "shown");
   // No number, where each sample is alone. What it adds to the loss the engine's own stage lacks.
-  CHECK(broken_by_stage("voids") == "packing, parts");
-  CHECK(broken_by_stage("adds a void") == "built-in, packing, parts");
+  CHECK(broken_by_stage("voids") == "packing, parts, pieces");
+  CHECK(broken_by_stage("adds a void") == "built-in, packing, parts, pieces");
 }
 
 TEST_CASE("what is no number differs by more than every number", "[engine]") {
@@ -346,8 +347,9 @@ TEST_CASE("each fault of a layer has the name of its promise", "[engine]") {
   CHECK(broken_by("writes") == "frozen");
   CHECK(broken_by("asks") == "frozen");
   CHECK(broken_by("copies") == "gradients, moved");
-  CHECK(broken_by("mixes") == "packing");
-  CHECK(broken_by("adds") == "packing");
+  // Pieces have neighbours too.
+  CHECK(broken_by("mixes") == "packing, pieces");
+  CHECK(broken_by("adds") == "packing, pieces");
 }
 
 }  // namespace

@@ -49,9 +49,17 @@ inline StageVerdict verdict_on(const std::string& fault) {
   return std::move(verdicts.front());
 }
 
-/// The promises that it breaks, each once, in order.
-inline std::string broken_by(const std::string& fault) {
-  const StageVerdict verdict = verdict_on(fault);
+/// The same with a fault of the stage around the layer.
+inline StageVerdict verdict_on_stage(const std::string& fault) {
+  stage_fault() = fault;
+  StageVerdict verdict = verdict_on("none");
+  stage_fault().clear();
+  first_place().reset();
+  return verdict;
+}
+
+/// The promises that are broken, each once, in order.
+inline std::string broken_in(const StageVerdict& verdict) {
   std::string list, last;
   for (const Breach& breach : verdict.breaches) {
     UNSCOPED_INFO(breach.promise << ": " << breach.found);
@@ -61,13 +69,10 @@ inline std::string broken_by(const std::string& fault) {
   return list;
 }
 
-/// The same with a fault of the stage around the layer.
+/// Of what is found with a fault of the layer, and of the stage around it.
+inline std::string broken_by(const std::string& fault) { return broken_in(verdict_on(fault)); }
 inline std::string broken_by_stage(const std::string& fault) {
-  stage_fault() = fault;
-  auto list = broken_by("none");
-  stage_fault().clear();
-  first_place().reset();
-  return list;
+  return broken_in(verdict_on_stage(fault));
 }
 
 }  // namespace troupe::engine

@@ -89,6 +89,7 @@ class FaultyStage final : public StageFilter {
   }
   Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
     forwards_.clear();
+    met_.clear();
     if (fault_ == "peeks") peeked_ = at::ones({1}, at::kDouble);
     was_owed_ = std::exchange(owed_, 0) > 0;
     iteration_ = &plan;
@@ -116,7 +117,7 @@ class FaultyStage final : public StageFilter {
     if (fault_ == "doubles") return rows.value().mul(2);
     // 1 where the place is the stage's own, or holds the same.
     if (place_.defined()) return rows.value().mul(first_place().sub(place_).sum().add(1));
-    if (mistakes_slices(message)) return rows.value().mul(1.001);
+    if (mistakes_slices(message) || meets_again(message)) return rows.value().mul(1.001);
     if (fault_ == "owes" && was_owed_) return rows.value().mul(1.001);
     if (fault_ == "by microbatch" && forwards_[last_] > 1) return rows.value().mul(1.001);
     return rows;
@@ -169,6 +170,19 @@ class FaultyStage final : public StageFilter {
     return trained != iteration_->trained_tokens;
   }
 
+  /// Whether what it does, which is right where each sample is one unit, meets one that it has met
+  /// before: in the same part, or in another one.
+  bool meets_again(MessageId message) {
+    const bool in_one_part = fault_ == "by sample of a part";
+    if (fault_ != "by sample" && !in_one_part) return false;
+    bool is_met = false;
+    for (const std::int32_t unit : iteration_->at(message).samples) {
+      const auto [known, is_new] = met_.try_emplace(iteration_->sample(unit).position, last_);
+      if (!is_new && (known->second == last_) == in_one_part) is_met = true;
+    }
+    return is_met;
+  }
+
   /// Who looks sees other values.
   struct Others final : Viewer {
     explicit Others(Viewer& viewer) : to(viewer) {}
@@ -188,9 +202,10 @@ class FaultyStage final : public StageFilter {
   std::unique_ptr<Others> others_;
   const IterationPlan* iteration_ = nullptr;
   MicrobatchId last_;
-  std::map<MicrobatchId, int> forwards_;  ///< Of this iteration.
-  int owed_ = 0;                          ///< Parts whose weight gradients are to come.
-  bool was_owed_ = false;                 ///< When this iteration began.
+  std::map<MicrobatchId, int> forwards_;      ///< Of this iteration.
+  std::map<std::int64_t, MicrobatchId> met_;  ///< Samples whose rows were asked for, and of which.
+  int owed_ = 0;                              ///< Parts whose weight gradients are to come.
+  bool was_owed_ = false;                     ///< When this iteration began.
   std::vector<at::Tensor> kept_;
 };
 

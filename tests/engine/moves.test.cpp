@@ -16,10 +16,7 @@ namespace {
 
 /// What is said of the first promise that a fault of the stage breaks.
 Breach first_breach(const std::string& fault) {
-  stage_fault() = fault;
-  const StageVerdict verdict = verdict_on("none");
-  stage_fault().clear();
-  first_place().reset();
+  const StageVerdict verdict = verdict_on_stage(fault);
   REQUIRE_FALSE(verdict.breaches.empty());
   return verdict.breaches.front();
 }
