@@ -2,6 +2,7 @@
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <cmath>
@@ -98,7 +99,7 @@ class Round {
   }
   /// In work: what leaves the device, in host memory when the work has completed.
   Result<at::Tensor> leaving(Result<at::Tensor> values) const {
-    if (!values.ok()) return values;
+    if (!values.ok() || !values.value().defined() || !values.value().is_contiguous()) return values;
     return device_.to_host(std::move(values).value());
   }
 
@@ -204,6 +205,7 @@ class Round {
     if (!values.ok()) return values.error();
     const Message& message = iteration_.at(id);
     const at::Tensor& tensor = values.value();
+    if (!tensor.defined()) return Error{Errc::internal, what + " are not there", {}, {}};
     const std::vector<std::int64_t> wanted{message.rows, message.width};
     if (tensor.sizes() != at::IntArrayRef(wanted)) {
       std::string sizes;
@@ -215,6 +217,15 @@ class Round {
                    {},
                    {}};
     }
+    if (tensor.scalar_type() != at::kDouble)
+      return Error{Errc::internal,
+                   what + " hold " + c10::toString(tensor.scalar_type()) + " instead of " +
+                       c10::toString(at::kDouble),
+                   {},
+                   {}};
+    if (!tensor.is_contiguous()) return Error{Errc::internal, what + " are not contiguous", {}, {}};
+    if (tensor.requires_grad())
+      return Error{Errc::internal, what + " are not detached from autograd", {}, {}};
     if (!at::isfinite(tensor).all().item<bool>())
       return Error{Errc::internal, what + " hold numbers that are not finite", {}, {}};
     return Done{};

@@ -1,5 +1,6 @@
 // What the actions of a list compute: the executor's work on its device.
 
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -21,17 +22,23 @@ using transport::TagKind;
 namespace {
 
 /// What a stage has for a message, where the plan promises the other end something else; empty: all
-/// well. Whoever receives posts a buffer of the promised size.
+/// well. Whoever receives posts a buffer of the promised size, and takes the bytes that lie behind
+/// each other.
 std::string misfit(const at::Tensor& given, const Message& message, const std::string& module,
-                   bool gradient) {
+                   bool gradient, at::ScalarType type) {
   const std::vector<std::int64_t> wanted{message.rows, message.width};
-  if (given.defined() && given.sizes() == at::IntArrayRef(wanted)) return {};
+  const bool is_wanted = given.defined() && given.sizes() == at::IntArrayRef(wanted);
+  if (is_wanted && given.scalar_type() == type && given.is_contiguous()) return {};
   const std::string what =
       (gradient ? "the gradient of the rows of '" : "the tensor with the rows of '") + module +
       "' ";
   if (!given.defined()) return what + "is not there";
-  return what + "has the shape " + shape_text(given) + " instead of " +
-         std::to_string(message.rows) + " x " + std::to_string(message.width);
+  if (!is_wanted)
+    return what + "has the shape " + shape_text(given) + " instead of " +
+           std::to_string(message.rows) + " x " + std::to_string(message.width);
+  if (given.scalar_type() == type) return what + "is not contiguous";
+  return what + "holds " + c10::toString(given.scalar_type()) + " instead of " +
+         c10::toString(type);
 }
 
 }  // namespace
@@ -216,7 +223,8 @@ Executor::Work Executor::send(const Action& action) {
     if (!tensor.ok()) return std::move(tensor).error();
     const Message& planned = iteration_->at(id);
     const auto& module = plan_.model.at(planned.module).name;
-    if (auto fault = misfit(tensor.value(), planned, module, gradient); !fault.empty()) {
+    if (auto fault = misfit(tensor.value(), planned, module, gradient, row_dtype());
+        !fault.empty()) {
       outcome.thrown = fault;
       return describe(&action, fault);
     }

@@ -88,11 +88,12 @@ class StageProgram {
 
   /// Rows [message.rows, message.width] of a message whose destination is this stage.
   virtual void accept_rows(MessageId message, at::Tensor rows) = 0;
-  /// Rows of a message whose source is this stage, contiguous, detached from autograd.
+  /// Rows of a message whose source is this stage, of the job's type, contiguous, detached from
+  /// autograd.
   virtual Result<at::Tensor> rows_for(MessageId message) = 0;
   /// Gradient of the rows of a message whose source is this stage.
   virtual void accept_gradient(MessageId message, at::Tensor gradient) = 0;
-  /// Gradient of the rows of a message whose destination is this stage, contiguous.
+  /// Gradient of the rows of a message whose destination is this stage, likewise.
   virtual Result<at::Tensor> gradient_for(MessageId message) = 0;
 
   /// State of the parameters of a group that `layer` of this stage uses; REQUIRES: it does. A

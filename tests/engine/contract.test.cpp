@@ -313,6 +313,19 @@ TEST_CASE("a breach says where what differs is no number", "[engine][errors]") {
         "none, or one too many) from what each gives alone");
 }
 
+TEST_CASE("what a stage hands on lies in memory as its receiver takes it", "[engine][errors]") {
+  using Case = std::pair<std::string, std::string>;
+  for (const auto& [fault, found] :
+       {Case{"gives none", "rows are not there"}, Case{"gives columns", "rows are not contiguous"},
+        Case{"gives floats", "rows hold Float instead of Double"},
+        Case{"gives a graph", "rows are not detached from autograd"}}) {
+    const StageVerdict verdict = verdict_on_stage(fault);
+    REQUIRE(verdict.breaches.size() == 1);
+    CHECK(verdict.breaches.front().promise == "rows");
+    CHECK(verdict.breaches.front().found == found);
+  }
+}
+
 TEST_CASE("what a stage throws in any call is told with its promise", "[engine][errors]") {
   using Case = std::tuple<std::string, std::string, std::string>;
   const auto [call, promise, found] = GENERATE(

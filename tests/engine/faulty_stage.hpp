@@ -115,6 +115,10 @@ class FaultyStage final : public StageFilter {
     auto rows = StageFilter::rows_for(message);
     if (!rows.ok()) return rows;
     if (fault_ == "doubles") return rows.value().mul(2);
+    if (fault_ == "gives none") return at::Tensor{};
+    if (fault_ == "gives columns") return rows.value().t().contiguous().t();
+    if (fault_ == "gives floats") return rows.value().to(at::kFloat);
+    if (fault_ == "gives a graph") return rows.value().clone().requires_grad_(true);
     // 1 where the place is the stage's own, or holds the same.
     if (place_.defined()) return rows.value().mul(first_place().sub(place_).sum().add(1));
     if (mistakes_slices(message) || meets_again(message)) return rows.value().mul(1.001);

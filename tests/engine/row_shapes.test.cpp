@@ -3,8 +3,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/rand.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/stage_filter.hpp"
@@ -16,35 +18,45 @@
 namespace troupe::engine {
 namespace {
 
-/// Sends one row more, or a gradient of one column less.
+using Change = std::function<at::Tensor(const at::Tensor&)>;
+
+/// Sends changed rows, or changed gradients.
 class OddStage final : public StageFilter {
  public:
-  OddStage(StageProgram& inner, bool odd_rows, bool odd_gradients)
+  OddStage(StageProgram& inner, bool odd_rows, Change change)
       : StageFilter(std::make_unique<HookedStage>(inner, [] {})),
         odd_rows_(odd_rows),
-        odd_gradients_(odd_gradients) {}
+        change_(std::move(change)) {}
 
   Result<at::Tensor> rows_for(MessageId message) override {
     auto rows = StageFilter::rows_for(message);
     if (!rows.ok() || !odd_rows_) return rows;
-    return at::cat({rows.value(), rows.value().narrow(0, 0, 1)});
+    return change_(rows.value());
   }
   Result<at::Tensor> gradient_for(MessageId message) override {
     auto gradient = StageFilter::gradient_for(message);
-    if (!gradient.ok() || !odd_gradients_) return gradient;
-    return gradient.value().narrow(1, 0, gradient.value().size(1) - 1).contiguous();
+    if (!gradient.ok() || odd_rows_) return gradient;
+    return change_(gradient.value());
   }
 
  private:
-  const bool odd_rows_, odd_gradients_;
+  const bool odd_rows_;
+  const Change change_;
 };
 
+at::Tensor with_a_row_more(const at::Tensor& rows) { return at::cat({rows, rows.narrow(0, 0, 1)}); }
+at::Tensor with_a_column_less(const at::Tensor& rows) {
+  return rows.narrow(1, 0, rows.size(1) - 1).contiguous();
+}
+at::Tensor by_columns(const at::Tensor& rows) { return rows.t().contiguous().t(); }
+at::Tensor in_fp32(const at::Tensor& rows) { return rows.to(at::kFloat); }
+
 /// What ends a step in which one stage is odd, and whose work it was.
-FailedWork failure_of(StageId odd, bool odd_rows) {
+FailedWork failure_of(StageId odd, bool odd_rows, const Change& change) {
   std::vector<std::unique_ptr<OddStage>> stages;
   Cluster cluster(tiny_job(), {}, {}, {}, {}, [&](StageId id, ModelStage& inner) -> StageProgram* {
     if (id != odd) return &inner;
-    stages.push_back(std::make_unique<OddStage>(inner, odd_rows, !odd_rows));
+    stages.push_back(std::make_unique<OddStage>(inner, odd_rows, change));
     return stages.back().get();
   });
   cluster.begin(0);
@@ -58,7 +70,7 @@ FailedWork failure_of(StageId odd, bool odd_rows) {
 
 TEST_CASE("rows of another shape than the plan's end the step where they are sent",
           "[engine][errors]") {
-  const FailedWork failed = failure_of(StageId{0}, /*odd_rows=*/true);
+  const FailedWork failed = failure_of(StageId{0}, /*odd_rows=*/true, with_a_row_more);
   const std::string& words = failed.error.message;
   INFO(words);
   CHECK(words.starts_with("the tensor with the rows of '"));
@@ -73,12 +85,28 @@ TEST_CASE("rows of another shape than the plan's end the step where they are sen
 
 TEST_CASE("a gradient of another shape than its rows ends the step where it is sent",
           "[engine][errors]") {
-  const std::string words = failure_of(StageId{1}, /*odd_rows=*/false).error.message;
+  const std::string words =
+      failure_of(StageId{1}, /*odd_rows=*/false, with_a_column_less).error.message;
   INFO(words);
   CHECK(words.starts_with("the gradient of the rows of '"));
   CHECK(words.find(" x 15 instead of ") != std::string::npos);
   CHECK(words.find(", in step 1 on device 1, ") != std::string::npos);
   CHECK(words.find(" of stage 1 (llm layers 0 to 3) for samples 's") != std::string::npos);
+}
+
+TEST_CASE("what lies otherwise in memory than its receiver takes it ends the step where it is sent",
+          "[engine][errors]") {
+  // The tiny job trains in fp64.
+  for (const auto& [change, found] : {std::pair{&by_columns, "' is not contiguous, in step 1 on "},
+                                      {&in_fp32, "' holds Float instead of Double, in step 1 on "}})
+    for (const bool odd_rows : {true, false}) {
+      const std::string words =
+          failure_of(StageId{odd_rows ? 0 : 1}, odd_rows, change).error.message;
+      INFO(words);
+      CHECK(words.starts_with(odd_rows ? "the tensor with the rows of '"
+                                       : "the gradient of the rows of '"));
+      CHECK(words.find(found) != std::string::npos);
+    }
 }
 
 TEST_CASE("layers that make other rows than a part's samples have are named", "[engine][errors]") {
