@@ -180,6 +180,11 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Sample
                                  options_.schedule, *work.flow, units);
     if (!bounds.ok()) return std::move(bounds).error();
     input.max_in_flight = std::move(bounds).value();
+    input.refuse_bound = [&](StageId stage, std::int32_t needed,
+                             const std::vector<MicrobatchList>& lists) {
+      return scheduler::short_of_memory(plan_, work.bound_costs, costs_->device_memory, lists,
+                                        options_.schedule, stage, needed);
+    };
   }
   input.routes.pin = options_.boundary;
   if (work.costs.task_ms) {

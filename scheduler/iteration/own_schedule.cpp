@@ -89,7 +89,8 @@ DeviceOrders order_devices(const TaskGraph& graph, std::span<const std::int32_t>
 }
 
 Result<Timeline> run_own(const TaskGraph& graph, const OwnSchedule& schedule,
-                         const std::vector<std::int32_t>& max_in_flight) {
+                         const std::vector<std::int32_t>& max_in_flight,
+                         const RefuseBound& refuse) {
   auto orders =
       call_guarded(Errc::invalid_argument, [&] { return schedule.order(graph, max_in_flight); });
   if (!orders.ok()) {
@@ -109,12 +110,19 @@ Result<Timeline> run_own(const TaskGraph& graph, const OwnSchedule& schedule,
                   Errc::invalid_argument);
   const auto& peaks = done.timeline.peak_in_flight;
   for (std::size_t stage = 0; stage < std::min(peaks.size(), max_in_flight.size()); ++stage)
-    if (max_in_flight[stage] > 0 && peaks[stage] > max_in_flight[stage])
-      return blamed(schedule,
-                    "has " + std::to_string(peaks[stage]) + " microbatches in flight on stage " +
-                        std::to_string(stage) + ", where at most " +
-                        std::to_string(max_in_flight[stage]) + " have room",
-                    Errc::infeasible);
+    if (max_in_flight[stage] > 0 && peaks[stage] > max_in_flight[stage]) {
+      Error error =
+          blamed(schedule,
+                 "has " + std::to_string(peaks[stage]) + " microbatches in flight on stage " +
+                     std::to_string(stage) + ", where at most " +
+                     std::to_string(max_in_flight[stage]) + " have room",
+                 Errc::infeasible);
+      if (!refuse) return error;
+      Error known = refuse(static_cast<std::int32_t>(stage), peaks[stage]);
+      known.message = error.message + ": " + known.message;
+      known.fix += ", or let the plug-in run fewer tasks ahead";
+      return known;
+    }
   return std::move(done.timeline);
 }
 

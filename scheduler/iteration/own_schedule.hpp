@@ -14,6 +14,6 @@ namespace troupe::scheduler {
 
 /// As `make_schedule`. Cost: that of the schedule and O(tasks log tasks).
 Result<Timeline> run_own(const TaskGraph& graph, const OwnSchedule& schedule,
-                         const std::vector<std::int32_t>& max_in_flight);
+                         const std::vector<std::int32_t>& max_in_flight, const RefuseBound& refuse);
 
 }  // namespace troupe::scheduler

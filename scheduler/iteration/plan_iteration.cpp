@@ -291,7 +291,12 @@ Result<IterationPlan> plan_iteration(const ParallelPlan& plan, std::span<const S
   const auto graph =
       iteration_graph(plan, flow, iteration.microbatches, iteration.messages,
                       splits_weight_gradient(input.schedule), input.task_cost, input.message_cost);
-  auto timeline = make_schedule(graph.tasks, input.schedule, input.max_in_flight);
+  RefuseBound refuse;
+  if (input.refuse_bound)
+    refuse = [&](std::int32_t stage, std::int32_t needed) {
+      return input.refuse_bound(StageId{stage}, needed, iteration.microbatches);
+    };
+  auto timeline = make_schedule(graph.tasks, input.schedule, input.max_in_flight, refuse);
   if (!timeline.ok()) return timeline.error();
 
   iteration.actions.resize(plan.devices.size());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,6 +44,11 @@ struct IterationInput {
   Schedule schedule;
   /// Per stage, microbatches that may be in flight; empty, or 0 for a stage: as the schedule likes.
   std::vector<std::int32_t> max_in_flight;
+  /// What to say of a stage that would need `needed` microbatches in flight where its bound is
+  /// less; none: that `max_in_flight` is too small.
+  std::function<Error(StageId stage, std::int32_t needed,
+                      const std::vector<MicrobatchList>& microbatches)>
+      refuse_bound = {};
   /// Predicted times; none: a forward is 1, a backward 2, a message 0. They decide what a device
   /// with several stages, or in a schedule that is not strict, does first.
   TaskCost task_cost;
@@ -90,7 +96,7 @@ struct IterationInput {
 ///   or microbatch, a sample without or with two places, or without llm tokens; a piece of items
 ///   that are not there, or pieces that leave items out, have some twice, or are for the llm; a
 ///   sample that nobody decodes for a stage whose node does not see it.
-/// - infeasible: `max_in_flight` is too small for the schedule.
+/// - infeasible: `max_in_flight` is too small for the schedule, or what `refuse_bound` says.
 Result<IterationPlan> plan_iteration(const ParallelPlan& plan, IterationInput input);
 
 /// The same of samples that stay where they are, in the place of `input.samples`: the plan comes

@@ -89,11 +89,12 @@ std::int32_t reach(const Places& rows, std::int32_t held) {
 class Maker {
  public:
   Maker(const TaskGraph& graph, const Rule& rule, const std::vector<std::int32_t>& max_in_flight,
-        const Variant& variant)
+        const Variant& variant, const RefuseBound& refuse)
       : graph_(graph),
         rule_(rule),
         variant_(variant),
         most_(max_in_flight),
+        refuse_(refuse),
         microbatches_(tasks_by_stage(graph)) {
     most_.resize(graph.stages.size(), 0);
     const auto all = static_cast<std::int32_t>(graph.tasks.size());
@@ -293,12 +294,11 @@ class Maker {
           raise(warm_up_, graph.tasks[at(index)].stage);
     if (helped) return Done{};
     if (refused < graph_.stages.size())
-      return Error{Errc::infeasible,
-                   "stage " + std::to_string(refused) + " may have " +
-                       std::to_string(most_[refused]) +
-                       " microbatches in flight, but the first backward needs the forward of more",
-                   "max_in_flight",
-                   "allow " + std::to_string(most_[refused] + 1) + ", or defer fewer samples"};
+      return refuse(refused, most_[refused] + 1,
+                    "stage " + std::to_string(refused) + " may have " +
+                        std::to_string(most_[refused]) +
+                        " microbatches in flight, but the first backward needs the forward of more",
+                    "allow " + std::to_string(most_[refused] + 1) + ", or defer fewer samples");
     return Error{Errc::invalid_argument, "the tasks wait for each other in a circle", "needs",
                  "a microbatch may only need what runs before it"};
   }
@@ -311,19 +311,25 @@ class Maker {
     }
     for (std::size_t s = 0; s < most_.size(); ++s)
       if (most_[s] > 0 && timeline.peak_in_flight[s] > most_[s])
-        return Error{Errc::infeasible,
-                     std::string(rule_.name) + " has " +
-                         std::to_string(timeline.peak_in_flight[s]) +
-                         " microbatches in flight on stage " + std::to_string(s) +
-                         ", more than the " + std::to_string(most_[s]) + " allowed",
-                     "max_in_flight", "allow more, or use 1f1b"};
+        return refuse(s, timeline.peak_in_flight[s],
+                      std::string(rule_.name) + " has " +
+                          std::to_string(timeline.peak_in_flight[s]) +
+                          " microbatches in flight on stage " + std::to_string(s) +
+                          ", more than the " + std::to_string(most_[s]) + " allowed",
+                      "allow more, or use 1f1b");
     return timeline;
+  }
+
+  Error refuse(std::size_t stage, std::int32_t needed, std::string message, std::string fix) const {
+    if (refuse_) return refuse_(static_cast<std::int32_t>(stage), needed);
+    return {Errc::infeasible, std::move(message), "max_in_flight", std::move(fix)};
   }
 
   const TaskGraph& graph_;
   const Rule& rule_;
   const Variant variant_;
   std::vector<std::int32_t> most_;  // Per stage; 0: no bound.
+  const RefuseBound& refuse_;
   std::vector<std::vector<MicrobatchTasks>> microbatches_;
   std::vector<std::int32_t> wishes_;   // Per stage: the warm-up without bounds.
   std::vector<std::int32_t> warm_up_;  // Per stage: forwards before its first backward.
@@ -366,11 +372,12 @@ bool has_phases(const Schedule& schedule) {
 }
 
 Result<Timeline> make_schedule(const TaskGraph& graph, const Schedule& schedule,
-                               const std::vector<std::int32_t>& max_in_flight) {
-  if (schedule.own) return run_own(graph, *schedule.own, max_in_flight);
+                               const std::vector<std::int32_t>& max_in_flight,
+                               const RefuseBound& refuse) {
+  if (schedule.own) return run_own(graph, *schedule.own, max_in_flight, refuse);
   const Rule* rule = find_rule(schedule.name);
   if (!rule) return unknown_schedule(schedule.name);
-  if (!rule->search) return Maker(graph, *rule, max_in_flight, {}).make();
+  if (!rule->search) return Maker(graph, *rule, max_in_flight, {}, refuse).make();
   std::vector<Variant> variants{{Lanes::free}, {Lanes::strict, false}, {Lanes::strict, true}};
   const auto is_bound = [](std::int32_t most) { return most > 0; };
   if (rule->all_room && std::ranges::any_of(max_in_flight, is_bound)) {
@@ -379,7 +386,7 @@ Result<Timeline> make_schedule(const TaskGraph& graph, const Schedule& schedule,
   }
   std::optional<Result<Timeline>> best;
   for (const auto& variant : variants) {
-    auto timeline = Maker(graph, *rule, max_in_flight, variant).make();
+    auto timeline = Maker(graph, *rule, max_in_flight, variant, refuse).make();
     const bool better =
         !best ||
         (timeline.ok() && (!best->ok() || timeline.value().step_ms < best->value().step_ms));

@@ -78,6 +78,10 @@ bool has_phases(const Schedule& schedule);
 /// nothing is deferred. Nobody knows that of one of a user's own.
 bool has_fixed_order(const Schedule& schedule);
 
+/// What to say of a stage that would need `needed` microbatches in flight, or more, where its bound
+/// is less: for who knows what the bound comes from.
+using RefuseBound = std::function<Error(std::int32_t stage, std::int32_t needed)>;
+
 /// Orders the tasks of a graph by a schedule. `depth` below is the number of stages on a
 /// stage's longest path to the sink, `most` its entry of `max_in_flight`.
 ///
@@ -118,8 +122,10 @@ bool has_fixed_order(const Schedule& schedule);
 /// - invalid_argument: no such schedule, the nearest name is given; or a circle in the graph; or a
 ///   schedule of a user's own that throws, leaves tasks out, names them twice or on other devices,
 ///   or waits for ever: names the schedule and the task.
-/// - infeasible: `max_in_flight` is too small; the message names stage and bound.
+/// - infeasible: `max_in_flight` is too small; the message names stage and bound, or is what
+///   `refuse` says.
 Result<Timeline> make_schedule(const TaskGraph& graph, const Schedule& schedule,
-                               const std::vector<std::int32_t>& max_in_flight = {});
+                               const std::vector<std::int32_t>& max_in_flight = {},
+                               const RefuseBound& refuse = {});
 
 }  // namespace troupe::scheduler

@@ -327,6 +327,12 @@ Result<PredictedStep> LayoutScorer::score(const ParallelPlan& plan, std::size_t 
       auto bounds = in_flight_bounds(plan, costs, batches_[b], input.flow, input.microbatches);
       if (!bounds.ok()) return std::move(bounds).error();
       input.max_in_flight = std::move(bounds).value();
+      if (request_.max_in_flight == 0)  // Else the bounds are those of the job.
+        input.refuse_bound = [&, flow = flows_[b]](StageId stage, std::int32_t needed,
+                                                   const std::vector<MicrobatchList>& lists) {
+          return short_of_memory(plan, with_arriving_rows(costs, plan, flow),
+                                 request_.device_memory, lists, request_.schedule, stage, needed);
+        };
     }
     auto iteration = plan_iteration(plan, batches_[b], std::move(input));
     if (!iteration.ok()) return std::move(iteration).error();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string>
 #include <utility>
 
 #include "runtime/vocabulary/host_state.hpp"
@@ -23,6 +24,7 @@ struct Room {
   double bytes = 0;  ///< What state leaves; not negative.
   double stages = 0;
   double given = 0;  ///< By parameters that leave while a stage computes that keeps its own.
+  DeviceId device = {};
 };
 
 /// Where all stages of a device exchange rows, as those of one pipeline do, the llm has ended the
@@ -66,6 +68,7 @@ Room room_beside(const ParallelPlan& plan, const std::vector<Room>& rooms, Stage
   std::optional<Room> least;
   for (const DeviceId device : plan.at(stage).devices) {
     Room room = rooms[device.index()];
+    room.device = device;
     if (!parameters_in_host(plan, stage)) room.bytes += room.given;
     if (!least || room.bytes / room.stages < least->bytes / least->stages) least = room;
   }
@@ -112,12 +115,13 @@ std::vector<std::vector<Arrival>> arrivals_of(const ParallelPlan& plan) {
   return arrivals;
 }
 
+std::string mebibytes(double bytes) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << bytes / (1 << 20) << " MiB";
+  return text.str();
+}
+
 Error too_large(const LargestMicrobatch& largest, double room, StageId stage, PipelineId pipeline) {
-  const auto mebibytes = [](double bytes) {
-    std::ostringstream text;
-    text << std::fixed << std::setprecision(1) << bytes / (1 << 20) << " MiB";
-    return text.str();
-  };
   return {Errc::infeasible,
           "microbatch " + std::to_string(largest.microbatch) + " of pipeline " +
               std::to_string(pipeline.value) + " keeps " + mebibytes(largest.bytes) +
@@ -282,6 +286,28 @@ Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
   return divided_bounds(
       plan, rooms, room_demands(plan, flow, costs.bytes_per_element, largest, microbatches, sets),
       sets);
+}
+
+Error short_of_memory(const ParallelPlan& plan, const SimulationCosts& costs, Bytes device_memory,
+                      const std::vector<MicrobatchList>& microbatches, const Schedule& schedule,
+                      StageId stage, std::int32_t needed) {
+  const Room room = room_beside(plan, rooms_of(plan, costs, device_memory), stage);
+  const auto largest = largest_of(microbatches[plan.at(stage).replica.index()], costs, stage);
+  const double wanted = largest.offloaded + needed * (largest.bytes - largest.offloaded);
+  const DeviceSlot& slot = plan.devices[room.device.index()];
+  std::string message = "stage " + std::to_string(stage.value) + " keeps activations of " +
+                        std::to_string(needed) + " microbatches at once, up to " +
+                        mebibytes(wanted) + "; device " + std::to_string(slot.local_index) +
+                        " of node " + std::to_string(slot.node.value) + " has " +
+                        mebibytes(room.bytes) + " beside state";
+  if (room.stages > 1)
+    message += " for all its stages";
+  else if (wanted <= room.bytes)
+    message += ", and less where their rows wait for the llm";
+  std::string fix = "raise it or train.microbatches, for fewer samples in each";
+  if (has_phases(schedule) && !costs.offloaded_bytes)
+    fix += ", or set scheduler.offload_encoders = \"activations\"";
+  return {Errc::infeasible, std::move(message), "cluster.device_memory_gib", std::move(fix)};
 }
 
 }  // namespace troupe::scheduler

@@ -83,4 +83,11 @@ Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const Schedule& schedule, const RowFlow& flow,
                                                 const SampleUnits& units);
 
+/// Says of a stage whose bound by memory (`memory_bounds`, of the same arguments) is less than the
+/// `needed` microbatches that any order of these has in flight: what they keep, and what its device
+/// has. infeasible; bounds of a user's own would only hide that memory is short.
+Error short_of_memory(const ParallelPlan& plan, const SimulationCosts& costs, Bytes device_memory,
+                      const std::vector<MicrobatchList>& microbatches, const Schedule& schedule,
+                      StageId stage, std::int32_t needed);
+
 }  // namespace troupe::scheduler

@@ -381,5 +381,20 @@ TEST_CASE("a user's own schedule that breaks a rule is told by its name and the 
   CHECK(make_schedule(graph, fixed({{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}}), {2, 1}).ok());
 }
 
+TEST_CASE("who knows what a bound comes from says why there is no order", "[scheduler][errors]") {
+  const RefuseBound refuse = [](std::int32_t stage, std::int32_t needed) {
+    return Error{Errc::infeasible, std::to_string(stage) + ": " + std::to_string(needed), "", "x"};
+  };
+  const auto times = chain(3, 8, 1, 1, 1);
+  const auto gpipe = make_schedule(task_graph(times, false), "gpipe", {2, 0, 0}, refuse);
+  REQUIRE_FALSE(gpipe.ok());
+  CHECK(gpipe.error().message == "0: 3");
+  const DeviceOrders orders{{0, 4, 3, 7}, {1, 2, 5, 6}, {1, 2, 5, 6}};
+  const auto own = make_schedule(two_stages(2), fixed(orders), {1, 0}, refuse);
+  REQUIRE_FALSE(own.ok());
+  CHECK_THAT(own.error().message, Catch::Matchers::EndsWith("at most 1 have room: 0: 2"));
+  CHECK(own.error().fix == "x, or let the plug-in run fewer tasks ahead");
+}
+
 }  // namespace
 }  // namespace troupe::scheduler
