@@ -15,7 +15,8 @@ namespace {
 
 /// The microbatches of a replica in one round.
 struct RoundShare {
-  std::vector<double> filled;  ///< Per microbatch: of the replica's room.
+  std::vector<double> filled;   ///< Per microbatch: of the replica's room.
+  std::vector<double> staying;  ///< Of that, what is there beside another one too.
   /// What units with work are encoded for, and which of these microbatches has them.
   std::vector<std::pair<EncodedFor, std::int32_t>> units;
 };
@@ -33,9 +34,11 @@ std::map<std::size_t, RoundShare> shares_of(const MicrobatchList& list, std::siz
         if (own == nullptr) {
           own = &rounds[target.round];
           own->filled.push_back(0);
+          own->staying.push_back(0);
         }
         if (!(work.work_of(at(unit)) > 0)) continue;  // The llm waits for no rows of it.
         own->filled.back() += work.room_share(at(unit), replica);
+        own->staying.back() += work.staying_share(at(unit), replica);
         own->units.emplace_back(target, static_cast<std::int32_t>(own->filled.size() - 1));
       }
   }
@@ -58,10 +61,15 @@ bool fit_together(std::span<const RoundShare> shares) {
   for (const auto& [target, own] : ends) cuts.join(own.first, own.second);
   const auto windows = cuts.windows(1);
   for (const RoundShare& share : shares) {
-    std::vector<double> filled(places);  // Per window.
-    for (std::size_t place = 0; place < share.filled.size(); ++place)
-      filled[at(windows[place])] += share.filled[place];
-    if (*std::ranges::max_element(filled) > 1 + balancer::kSumRounding) return false;
+    std::vector<double> staying(places), leaving(places);  // Per window.
+    for (std::size_t place = 0; place < share.filled.size(); ++place) {
+      const std::size_t window = at(windows[place]);
+      staying[window] += share.staying[place];
+      // One microbatch after the other has it on the device.
+      leaving[window] = std::max(leaving[window], share.filled[place] - share.staying[place]);
+    }
+    for (std::size_t window = 0; window < places; ++window)
+      if (staying[window] + leaving[window] > 1 + balancer::kSumRounding) return false;
   }
   return true;
 }

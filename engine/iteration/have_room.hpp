@@ -35,7 +35,8 @@ std::vector<EncodedFor> encoded_for(std::span<const LlmCut> cuts, const PhaseWor
 /// where one of these feeds another one too. Others need not be: an encoder that is short of room
 /// runs one behind the other. Of phases as they were cut each microbatch feeds one replica of the
 /// llm. Spread over fewer encoders than there are llms, a share of a round is several microbatches,
-/// between which what one llm wants is often divided.
+/// between which what one llm wants is often divided. Of what is offloaded one of them at a time
+/// has some on the device (`PhaseWork::staying_shares`).
 ///
 /// `in_windows`: in a schedule with phases, whose windows are the same places in the lists of all
 /// replicas (`scheduler::WindowCuts`), so that it counts where others have something of the same

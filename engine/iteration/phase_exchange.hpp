@@ -47,10 +47,16 @@ struct PhaseWork {
   /// Per kind of replica and unit: which share it takes of what a replica of that kind has room for
   /// at once; >= 0. Empty: nobody bounds memory.
   std::vector<std::vector<double>> room_shares = {};
+  /// Of these what is there beside another microbatch too: the rest is in host memory then. Empty:
+  /// all of it.
+  std::vector<std::vector<double>> staying_shares = {};
   std::vector<std::size_t> room_kinds = {};  ///< Per replica of the group.
 
   double room_share(std::size_t unit, std::size_t replica) const {
     return room_shares[room_kinds[replica]][unit];
+  }
+  double staying_share(std::size_t unit, std::size_t replica) const {
+    return (staying_shares.empty() ? room_shares : staying_shares)[room_kinds[replica]][unit];
   }
   double work_of(std::size_t unit) const {
     return unit < samples.size() ? samples[unit] : piece_work[unit - samples.size()];

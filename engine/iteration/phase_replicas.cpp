@@ -28,30 +28,41 @@ std::vector<StageKind> kind_of(const ParallelPlan& plan, const std::vector<doubl
   return kind;
 }
 
-/// Per unit, on the stage where it takes most.
-std::vector<double> room_shares(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                                const std::vector<double>& rooms, ReplicaId replica,
-                                const PhaseWork& phase) {
+struct RoomShares {
+  std::vector<double> all;      ///< Per unit, on the stage where it takes most.
+  std::vector<double> staying;  ///< The same of what is not offloaded.
+};
+
+RoomShares room_shares(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                       const std::vector<double>& rooms, ReplicaId replica,
+                       const PhaseWork& phase) {
   const std::size_t samples = phase.samples.size();
   std::vector<std::int32_t> whole;
   for (std::size_t s = 0; s < samples; ++s)
     if (phase.samples[s] > 0) whole.push_back(static_cast<std::int32_t>(s));
-  std::vector<double> shares(samples + phase.piece_work.size());
+  const std::size_t units = samples + phase.piece_work.size();
+  RoomShares shares{std::vector<double>(units), std::vector<double>(units)};
   for (const StageId stage : plan.at(replica).stages) {
-    std::vector<double> bytes(shares.size());
+    std::vector<double> bytes(units), staying(units);
     double alone = 0;
-    for (std::size_t u = 0; u < bytes.size(); ++u) {
+    for (std::size_t u = 0; u < units; ++u) {
       if (!(phase.work_of(u) > 0)) continue;
-      bytes[u] = costs.activation_bytes(stage, {static_cast<std::int32_t>(u)});
+      const std::vector<std::int32_t> unit{static_cast<std::int32_t>(u)};
+      bytes[u] = costs.activation_bytes(stage, unit);
+      staying[u] = bytes[u] - (costs.offloaded_bytes ? costs.offloaded_bytes(stage, unit) : 0);
       if (u < samples) alone += bytes[u];
     }
     const double together = whole.empty() ? 0 : costs.activation_bytes(stage, whole);
     const double scale = alone > 0 ? std::max(1.0, together / alone) : 1;
     const double room = rooms[stage.index()];
-    for (std::size_t u = 0; u < bytes.size(); ++u)
-      if (bytes[u] > 0)
-        shares[u] =
-            std::max(shares[u], room > 0 ? std::min(kNoRoom, scale * bytes[u] / room) : kNoRoom);
+    const auto share_of = [&](double kept) {
+      if (!(kept > 0)) return 0.0;
+      return room > 0 ? std::min(kNoRoom, scale * kept / room) : kNoRoom;
+    };
+    for (std::size_t u = 0; u < units; ++u) {
+      shares.all[u] = std::max(shares.all[u], share_of(bytes[u]));
+      shares.staying[u] = std::max(shares.staying[u], share_of(staying[u]));
+    }
   }
   return shares;
 }
@@ -99,7 +110,11 @@ void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
     std::map<std::vector<StageKind>, std::size_t> kinds;  // Most replicas are alike.
     for (const ReplicaId replica : replicas_of(plan, ModuleGroupId{g})) {
       const auto [kind, is_new] = kinds.try_emplace(kind_of(plan, rooms, replica), kinds.size());
-      if (is_new) phase.room_shares.push_back(room_shares(plan, costs, rooms, replica, phase));
+      if (is_new) {
+        RoomShares shares = room_shares(plan, costs, rooms, replica, phase);
+        phase.room_shares.push_back(std::move(shares.all));
+        if (costs.offloaded_bytes) phase.staying_shares.push_back(std::move(shares.staying));
+      }
       phase.room_kinds.push_back(kind->second);
     }
   }

@@ -32,7 +32,8 @@ void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
 /// Fills in what units of each encoder's group take of the room that its replicas have for one
 /// microbatch (`scheduler::microbatch_rooms`), on the stage where that is most. Taken to add up,
 /// which bytes of the profile do within a few percent, upwards where the batch as a whole keeps
-/// more: `scheduler::memory_bounds` has the last word on a plan.
+/// more: `scheduler::memory_bounds` has the last word on a plan. Where something is offloaded also
+/// what stays.
 ///
 /// `costs`: with rows that arrive. Cost: O(units x stages of replicas that differ).
 void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
@@ -46,7 +47,7 @@ struct RoundUnit {
 
 /// Changes `chosen`, the replica of each unit, so that what a replica gets of a round has room
 /// there (`balancer::fit_rooms`): all of it, so that it has (have_room.hpp) however it is cut into
-/// microbatches. `loads`: without the units, which are added.
+/// microbatches, and whatever of it is offloaded. `loads`: without the units, which are added.
 ///
 /// Errors: infeasible: no such deal was found; the message names a replica, the round, its rows
 /// there and how many it has room for.

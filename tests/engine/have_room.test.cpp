@@ -47,6 +47,27 @@ TEST_CASE("microbatches of a round that share one of the llm out are kept togeth
   CHECK(fits({one_part({0}), one_part({1}), one_part({4}), one_part({5})}));
 }
 
+TEST_CASE("of what is offloaded one microbatch of a round is there at a time", "[engine]") {
+  // Both llms share the round out, so that all is kept together: 1.2, of which 0.6 leave.
+  const std::vector<LlmCut> cuts{{ReplicaId{1}, {{one_part({0, 2})}, {one_part({0, 2})}}},
+                                 {ReplicaId{2}, {{one_part({1})}, {one_part({1})}}}};
+  auto work = work_of({1, 1, 1}, 1);
+  work.room_shares = {{0.4, 0.4, 0.4}};
+  work.room_kinds = {0};
+  const auto fits = [&](const MicrobatchList& list) {
+    return have_room(std::vector<MicrobatchList>{list}, encoded_for(cuts, work), work, true);
+  };
+  const MicrobatchList apart{one_part({0}), one_part({1}), one_part({2})};
+  CHECK_FALSE(fits(apart));
+  work.staying_shares = {{0.2, 0.2, 0.2}};
+  CHECK(fits(apart));  // 3 x 0.2 beside 0.2.
+  work.staying_shares = {{0.3, 0.3, 0.3}};
+  CHECK(fits(apart));  // 3 x 0.3 beside 0.1.
+  work.staying_shares = {{0.35, 0.35, 0.35}};
+  CHECK_FALSE(fits(apart));                  // 1.1.
+  CHECK_FALSE(fits({one_part({0, 1, 2})}));  // All of one is there at once.
+}
+
 TEST_CASE("pieces are kept as their sample is", "[engine]") {
   const std::vector<LlmCut> cuts{{ReplicaId{1}, {{one_part({0})}, {one_part({0})}}},
                                  {ReplicaId{2}, {{one_part({1})}, {one_part({1})}}}};

@@ -118,6 +118,13 @@ TEST_CASE("units take as much of a room as bytes say, on the stage where it is m
   // Alike replicas are one kind.
   costs.state_bytes = [](StageId) { return 100.0; };
   CHECK((bounded(140).room_kinds == std::vector<std::size_t>{0, 0}));
+  // Of 10 bytes 7.5 are in host memory while others compute, and 2.5 of 20 stay.
+  costs.offloaded_bytes = [](StageId, const auto& samples) {
+    return 7.5 * static_cast<double>(samples.size());
+  };
+  power = 1;
+  CHECK(bounded(120).room_share(0, 0) == 0.5);
+  CHECK(bounded(120).staying_share(0, 0) == 0.125);
   // No room at all: nothing fits.
   CHECK(bounded(90).room_share(0, 0) > 1);
 }
