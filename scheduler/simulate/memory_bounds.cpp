@@ -1,9 +1,11 @@
 #include "scheduler/simulate/memory_bounds.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <iomanip>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -131,21 +133,63 @@ Error too_large(const LargestMicrobatch& largest, double room, StageId stage, Pi
           "raise it or train.microbatches, or cut the stage's modules into more stages"};
 }
 
-/// Of microbatches that each keep so many bytes, how many a stage may keep where `stages` stages of
-/// a device share `room` bytes evenly; at least 1. Very many where nothing is kept.
-std::int32_t even_share(double room, double stages, double microbatch_bytes) {
+/// Shares of a room: even ones, but that who cannot do with that has what it needs at least, and
+/// the others share the rest.
+std::vector<double> even_shares(double room, const std::vector<double>& least) {
+  std::vector<std::size_t> order(least.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) { return least[i]; });
+  std::vector<double> shares(least.size());
+  auto others = static_cast<double>(least.size());
+  for (const std::size_t i : order) {
+    shares[i] = std::max(least[i], room / others);
+    room -= shares[i];
+    --others;
+  }
+  return shares;
+}
+
+/// How many microbatches have room in a share that has room for one. Very many where nothing is
+/// kept.
+std::int32_t kept_in(double share, const LargestMicrobatch& largest) {
   constexpr double kMany = 1 << 20;
-  const double kept = microbatch_bytes > 0 ? room / stages / microbatch_bytes : kMany;
+  const double each = largest.bytes - largest.offloaded;
+  const double kept = each > 0 ? (share - largest.offloaded) / each : kMany;
   return std::max(1, static_cast<std::int32_t>(std::min(kept, kMany)));
 }
 
-std::vector<std::int32_t> even_bounds(const ParallelPlan& plan, const std::vector<Room>& rooms,
-                                      const std::vector<LargestMicrobatch>& largest) {
-  std::vector<std::int32_t> bounds;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const Room room = room_beside(plan, rooms, StageId{s});
-    bounds.push_back(even_share(room.bytes - room.stages * largest[s].offloaded, room.stages,
-                                largest[s].bytes - largest[s].offloaded));
+Error too_full(const ParallelPlan& plan, DeviceId device, double wanted, double room) {
+  const DeviceSlot& slot = plan.devices[device.index()];
+  return {Errc::infeasible,
+          "the stages of device " + std::to_string(slot.local_index) + " of node " +
+              std::to_string(slot.node.value) +
+              " keep activations of a microbatch each at once, up to " + mebibytes(wanted) +
+              ", where state leaves " + mebibytes(room),
+          "cluster.device_memory_gib",
+          "raise it or train.microbatches, or give encoders and llm devices of their own"};
+}
+
+/// Outside phases no parameters leave, and nobody has the room of others.
+Result<std::vector<std::int32_t>> even_bounds(const ParallelPlan& plan,
+                                              const std::vector<Room>& rooms,
+                                              const std::vector<LargestMicrobatch>& largest) {
+  std::vector<std::vector<std::size_t>> stages(plan.devices.size());
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    for (const DeviceId device : plan.stages[s].devices) stages[device.index()].push_back(s);
+  std::vector<std::int32_t> bounds(plan.stages.size(), std::numeric_limits<std::int32_t>::max());
+  for (std::size_t d = 0; d < stages.size(); ++d) {
+    std::vector<double> least;
+    double wanted = 0;
+    for (const std::size_t s : stages[d]) {
+      least.push_back(largest[s].bytes);
+      wanted += largest[s].bytes;
+    }
+    if (wanted > rooms[d].bytes) return too_full(plan, DeviceId{d}, wanted, rooms[d].bytes);
+    const auto shares = even_shares(rooms[d].bytes, least);
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const std::size_t s = stages[d][i];
+      bounds[s] = std::min(bounds[s], kept_in(shares[i], largest[s]));
+    }
   }
   return bounds;
 }

@@ -66,8 +66,9 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 /// deferred to a later microbatch of the llm make them wider, and encoders that have a microbatch
 /// of it in different places of their lists. An encoder that has room for all its microbatches may
 /// keep as many as the longest list has, and makes no window of others narrower. Elsewhere all
-/// stages of a device share it evenly: it is not known how much sooner a step ends with more in
-/// flight on one of them.
+/// stages of a device share it evenly, but that one whose largest microbatch is more than that has
+/// room for one, and the others share the rest: it is not known how much sooner a step ends with
+/// more in flight on one of them.
 ///
 /// Rows that wait for the llm until it has been through a window count with each of the window's
 /// microbatches, or the gradients that come for encoders. On devices of the llm alone they bound
@@ -76,7 +77,9 @@ std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts
 /// `units`; the rows are among what `costs` has the llm keep (`with_arriving_rows`).
 ///
 /// Errors: infeasible: a microbatch alone is more than state leaves of the device; the message
-/// names stage and microbatch.
+/// names stage and microbatch. Outside phases also where the stages of a device have no room for
+/// the largest of each together, as a microbatch is in encoder and llm at once; it names the
+/// device.
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,
                                                 const SimulationCosts& costs, Bytes device_memory,
                                                 const std::vector<MicrobatchList>& microbatches,

@@ -61,6 +61,33 @@ TEST_CASE("a bound by memory that leaves no order says what memory is short", "[
   CHECK_THAT(offloaded.message, ContainsSubstring("where their rows wait for the llm"));
 }
 
+TEST_CASE("stages of a device never have more than its room together", "[engine][errors]") {
+  const auto plan = pair_of(true);
+  scheduler::SimulationCosts costs;
+  costs.state_bytes = [](StageId) { return 100.0; };
+  costs.activation_bytes = [](StageId stage, const std::vector<std::int32_t>& samples) {
+    return (stage.value == 0 ? 6.0 : 20.0) * static_cast<double>(samples.size());
+  };
+  const std::vector<MicrobatchList> cut{{one_part({0})}, {one_part({0, 1, 2})}};
+  const std::vector<SampleShape> empty(3);
+  const auto within = [&](std::int64_t room) {
+    return memory_bounds(plan, costs, Bytes{200 + room}, cut, "1f1b",
+                         scheduler::RowFlow(plan.model, empty), SampleUnits(empty, {}));
+  };
+  using Bounds = std::vector<std::int32_t>;
+  // Halves of 60 each: one of the llm's 60, ten of the encoder's 6.
+  CHECK((within(120).value() == Bounds{10, 1}));
+  // The llm takes 60 of 100, and the encoder has 40.
+  CHECK((within(100).value() == Bounds{6, 1}));
+  CHECK((within(66).value() == Bounds{1, 1}));
+  // Each has room alone.
+  const auto full = within(65);
+  REQUIRE_FALSE(full.ok());
+  CHECK(full.error().code == Errc::infeasible);
+  CHECK(full.error().where == "cluster.device_memory_gib");
+  CHECK_THAT(full.error().message, ContainsSubstring("the stages of device 0 of node 0 keep"));
+}
+
 TEST_CASE("a step that memory leaves no order blames memory, not a bound that nobody set",
           "[engine][errors]") {
   const auto plan = pair_of(false);
