@@ -64,6 +64,17 @@ bool may_keep(std::span<const MicrobatchList> lists, const PhaseWork& phase,
          have_room(lists, encoded_for(cuts, phase), phase, scheduler::has_phases(schedule));
 }
 
+/// Per stage: the bytes that encoders have for what an exchange gives them.
+std::vector<double> encoder_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
+                                  Bytes device_memory, const scheduler::Schedule& schedule,
+                                  std::span<const LlmCut> cuts) {
+  if (scheduler::has_phases(schedule))  // There they divide the room by windows.
+    return scheduler::microbatch_rooms(plan, costs, device_memory);
+  std::vector<MicrobatchList> lists(plan.replicas.size());
+  for (const LlmCut& own : cuts) lists[own.llm.index()] = own.cut.llm;
+  return scheduler::rooms_beside_llm(plan, costs, device_memory, lists);
+}
+
 }  // namespace
 
 /// What one llm replica trains, with the encoders that feed it.
@@ -170,7 +181,10 @@ Result<PredictedIteration> Microbatching::plan_one(const DealtBatch& batch,
   if (!is_bounded || !lacks_room()) return made;
   // Memory hardly ever binds, so steps are dealt by work alone first.
   Work bounded = *work;
-  bound_rooms(plan_, work->bound_costs, costs_->device_memory, bounded.phases);
+  bound_rooms(plan_, work->bound_costs,
+              encoder_rooms(plan_, work->bound_costs, costs_->device_memory, options_.schedule,
+                            cut.value().cuts),
+              bounded.phases);
   auto fitted = deal_cuts(bounded, cut.value().cuts, way, prediction);
   if (!fitted.ok()) return std::move(fitted).error();
   return finish(batch, cuts.units(), std::move(work), std::move(fitted).value(),

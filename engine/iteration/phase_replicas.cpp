@@ -8,7 +8,6 @@
 
 #include "balancer/ranks/fit_rooms.hpp"
 #include "runtime/vocabulary/index.hpp"
-#include "scheduler/simulate/memory_bounds.hpp"
 
 namespace troupe::engine {
 
@@ -103,8 +102,7 @@ void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
 }
 
 void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                 Bytes device_memory, std::vector<PhaseWork>& phases) {
-  const auto rooms = scheduler::microbatch_rooms(plan, costs, device_memory);
+                 const std::vector<double>& rooms, std::vector<PhaseWork>& phases) {
   for (std::size_t g = 0; g + 1 < phases.size(); ++g) {
     PhaseWork& phase = phases[g];
     std::map<std::vector<StageKind>, std::size_t> kinds;  // Most replicas are alike.

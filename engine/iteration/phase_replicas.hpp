@@ -29,15 +29,15 @@ std::vector<std::int32_t> asked_samples(std::span<const double> works);
 void follow_speeds(const ParallelPlan& plan, const CostCorrection& correction,
                    const StageShares& shares, std::vector<PhaseWork>& phases);
 
-/// Fills in what units of each encoder's group take of the room that its replicas have for one
-/// microbatch (`scheduler::microbatch_rooms`), on the stage where that is most. Taken to add up,
-/// which bytes of the profile do within a few percent, upwards where the batch as a whole keeps
-/// more: `scheduler::memory_bounds` has the last word on a plan. Where something is offloaded also
-/// what stays.
+/// Fills in what units of each encoder's group take of `rooms`, the bytes that stages have for one
+/// microbatch (`scheduler::microbatch_rooms`, `rooms_beside_llm`), on the stage where that is most.
+/// Taken to add up, which bytes of the profile do within a few percent, upwards where the batch as
+/// a whole keeps more: `scheduler::memory_bounds` has the last word on a plan. Where something is
+/// offloaded also what stays.
 ///
 /// `costs`: with rows that arrive. Cost: O(units x stages of replicas that differ).
 void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& costs,
-                 Bytes device_memory, std::vector<PhaseWork>& phases);
+                 const std::vector<double>& rooms, std::vector<PhaseWork>& phases);
 
 /// A unit that is dealt, and the round that it is in.
 struct RoundUnit {

@@ -290,6 +290,24 @@ std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationC
   return bytes;
 }
 
+std::vector<double> rooms_beside_llm(const ParallelPlan& plan, const SimulationCosts& costs,
+                                     Bytes device_memory,
+                                     const std::vector<MicrobatchList>& microbatches) {
+  auto left = rooms_of(plan, costs, device_memory);
+  auto rooms = microbatch_rooms(plan, costs, device_memory);
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    if (!plan.is_llm(StageId{s})) continue;
+    const Stage& stage = plan.stages[s];
+    const auto largest = largest_of(microbatches[stage.replica.index()], costs, StageId{s});
+    for (const DeviceId device : stage.devices) left[device.index()].bytes -= largest.bytes;
+  }
+  for (std::size_t s = 0; s < plan.stages.size(); ++s)
+    if (!plan.is_llm(StageId{s}))
+      for (const DeviceId device : plan.stages[s].devices)
+        rooms[s] = std::min(rooms[s], std::max(0.0, left[device.index()].bytes));
+  return rooms;
+}
+
 std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
                                     Bytes device_memory) {
   const auto depths = stage_depths(plan);

@@ -45,7 +45,14 @@ SimulationCosts with_offloading(SimulationCosts costs, const ParallelPlan& plan,
 std::vector<double> microbatch_rooms(const ParallelPlan& plan, const SimulationCosts& costs,
                                      Bytes device_memory);
 
-/// The same where as many microbatches as stages follow (`stage_depths`) must fit.
+/// The same, outside phases, of encoders beside an llm that was cut already: less the largest
+/// microbatch of each stage of the llm on the device, which is there at the same time. That other
+/// encoders are there too is not counted. `microbatches`: per replica; those of the llm count.
+std::vector<double> rooms_beside_llm(const ParallelPlan& plan, const SimulationCosts& costs,
+                                     Bytes device_memory,
+                                     const std::vector<MicrobatchList>& microbatches);
+
+/// As `microbatch_rooms` where as many microbatches as stages follow (`stage_depths`) must fit.
 std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
                                     Bytes device_memory);
 

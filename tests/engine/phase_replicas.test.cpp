@@ -17,6 +17,7 @@
 #include "engine/iteration/microbatching.hpp"
 #include "runtime/vocabulary/random.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/memory_bounds.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/phase_fixture.hpp"
 #include "tests/engine/samples_of_lists.hpp"
@@ -103,7 +104,7 @@ TEST_CASE("units take as much of a room as bytes say, on the stage where it is m
   const auto bounded = [&](std::int64_t memory) {
     std::vector<PhaseWork> phases{work_of({1, 0, 2}, 2), work_of({1, 1, 1}, 1)};
     phases[0].piece_work = phases[0].piece_rows = {1};
-    bound_rooms(plan, costs, Bytes{memory}, phases);
+    bound_rooms(plan, costs, scheduler::microbatch_rooms(plan, costs, Bytes{memory}), phases);
     CHECK(phases[1].room_shares.empty());  // The llm's bound is a cap of its own.
     return phases[0];
   };
@@ -179,15 +180,18 @@ TEST_CASE("shares are placed on nodes of different sizes so that fewest bytes le
   CHECK(moved > 100);
 }
 
-/// Two pipelines of an encoder and an llm on nodes of their own, where a row keeps 1000 bytes.
+/// Two pipelines of an encoder and an llm, where a row keeps 1000 bytes. `shared`: on one node
+/// each, not on nodes of their own.
 struct Memory {
   ParallelPlan plan;
 
-  Memory() {
+  explicit Memory(bool shared = false) {
     HandLayout layout;
     for (const int node : {0, 2})
-      layout.pipelines.push_back({{node, 0, {{"vision", {}}}}, {node + 1, 0, {{"llm", {}}}}});
-    plan = scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {4, 1}).value();
+      layout.pipelines.push_back({{shared ? node / 2 : node, 0, {{"vision", {}}}},
+                                  {shared ? node / 2 : node + 1, 0, {{"llm", {}}}}});
+    plan = scheduler::place_by_hand(scheduler::testing::two_layers(), layout, {shared ? 2 : 4, 1})
+               .value();
   }
 
   /// Pipelines train what they are given in two microbatches. `rows`: that a device has room for;
@@ -251,6 +255,20 @@ TEST_CASE("an exchange keeps what memory promises", "[engine]") {
   REQUIRE(pinned.ok());
   CHECK(pinned.value().prediction.exchanged);
   CHECK(memory.largest(pinned.value()) <= 55);
+}
+
+TEST_CASE("an exchange leaves the llm its room on devices that both share", "[engine]") {
+  const Memory memory(true);
+  // A microbatch of the llm is three samples of two rows, 6 beside what encoders keep. Who has 40
+  // of the first round gets 10 of 60 in the next, so that both end at 50; as they were cut it
+  // has 50.
+  for (int rows = 50; rows < 56; ++rows) {
+    CAPTURE(rows);
+    const auto made = memory.train("in-order", {{40, 0, 0, 20, 20, 10}, {0, 0, 0, 10, 0, 0}}, rows);
+    REQUIRE(made.ok());
+    CHECK(made.value().prediction.exchanges(0));
+    CHECK(memory.largest(made.value()) <= rows - 6);
+  }
 }
 
 TEST_CASE("a phase that is even as it was cut is not told to be exchanged", "[engine]") {

@@ -80,6 +80,9 @@ TEST_CASE("stages of a device never have more than its room together", "[engine]
   // The llm takes 60 of 100, and the encoder has 40.
   CHECK((within(100).value() == Bounds{6, 1}));
   CHECK((within(66).value() == Bounds{1, 1}));
+  // So deals know.
+  CHECK((rooms_beside_llm(plan, costs, Bytes{300}, cut) == std::vector<double>{40, 100}));
+  CHECK((rooms_beside_llm(plan, costs, Bytes{250}, cut) == std::vector<double>{0, 50}));
   // Each has room alone.
   const auto full = within(65);
   REQUIRE_FALSE(full.ok());
