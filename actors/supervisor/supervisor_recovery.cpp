@@ -35,6 +35,19 @@ std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
   return nodes;
 }
 
+/// What a change that begins with this loss is for beside it: where none is under way, nodes that
+/// were lost while the model was collected, of which no event tells yet. What they alone had counts
+/// as held until it is known that it did not come; for a layout it is gone.
+Regrouping begun_before(const SupervisorState& state, NodeId lost) {
+  const bool is_untold = !state.regrouping.lost.empty();
+  Regrouping regrouping;
+  if (state.job.is_regrouping() || is_untold) regrouping = state.regrouping;
+  regrouping.left = state.job.left_without(lost);
+  for (const auto& [gone, error] : state.lost_while_collected)
+    scheduler::drop_holders(regrouping.left, gone);
+  return regrouping;
+}
+
 /// Exit code where what is left cannot be saved after all.
 constexpr std::int32_t kCannotGoOn = 1;
 
@@ -75,9 +88,7 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   auto& state = self->state;
   if (!state.job.bears_losses()) return Error{Errc::unavailable, "the job has not begun", {}, {}};
   const Time noticed = now(self);
-  Regrouping regrouping;
-  if (state.job.is_regrouping()) regrouping = state.regrouping;
-  regrouping.left = state.job.left_without(lost);
+  Regrouping regrouping = begun_before(state, lost);
   need_templates(state);
   auto decided = plan_regrouping(state, without(state.job.members.staying(), lost), regrouping);
   if (!decided.ok() &&
@@ -102,6 +113,7 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   const Move move = state.job.lose(lost);
   let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
+  state.lost_while_collected.clear();  // The next layout does without them, too.
   settle_wait(self, std::move(verdict.wait), move);
   give_up_save(self, what);
   // Who is left finishes a step whose COMMIT is known; the last one to do so makes it go on.

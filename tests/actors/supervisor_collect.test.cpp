@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/actors/saving_head.hpp"
+#include "tests/actors/template_set.hpp"
 #include "transport/transport.hpp"
 
 namespace troupe::actors {
@@ -146,6 +147,47 @@ TEST_CASE("two nodes lost while the model is written do no harm", "[actors][reco
   CHECK(head.ended->exit_code == 0);
   REQUIRE(head.recorder.events.size() == 1);
   CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}, NodeId{2}}));
+}
+
+// Window: final tensors are offered
+TEST_CASE("a loss while the model is written is told of with one that a layout follows",
+          "[actors][recovery]") {
+  Head head(1);
+  head.recorder.busy = true;
+  head.start_training();
+  offer_all(head);
+  head.lose(3);
+  head.tell(lost_atom::value, NodeId{1}, NodeId{2}, EpochNumber{1}, std::string("reset"));
+  head.pass(1s, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[2].stops.size() == 1);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  for (const std::size_t id : {0u, 1u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  for (const std::size_t id : {0u, 1u}) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  REQUIRE(head.recorder.events.size() == 1);
+  CHECK(head.recorder.events[0].kind == "lost");
+  CHECK((head.recorder.events[0].nodes == std::vector<NodeId>{NodeId{3}, NodeId{2}}));
+  CHECK(says(head.recorder.events[0].why, "node 3 (host, pid 103) was lost: was killed"));
+  CHECK(says(head.recorder.events[0].why, "node 2 (host, pid 102) was lost: it answers, but"));
+  // What is missing now is not missing for want of node 3.
+  for (const std::size_t id : {0u, 1u}) head.tell(Offers{NodeId{id}, 2, {}});
+  head.tell(failed_atom::value, Error{Errc::transport_failed, "nothing came", "", ""});
+  CHECK(head.seen[0].configurations.size() == 2);
+}
+
+// Window: final tensors are offered
+TEST_CASE("no layout counts on what went while the model was written", "[actors][recovery]") {
+  Head head(1);
+  head.recorder.busy = true;
+  head.start_training();
+  head.tell(templates_of(head.resources.setup));
+  offer_all(head);
+  head.lose(3);
+  head.lose(1);  // With it the last copy of half of the llm goes.
+  head.tell(lost_atom::value, NodeId{0}, NodeId{2}, EpochNumber{1}, std::string("reset"));
+  head.pass(1s, {0, 2});
+  for (const std::size_t id : {0u, 2u}) CHECK(head.seen[id].configurations.size() == 1);
 }
 
 }  // namespace
