@@ -25,6 +25,17 @@ bool is_about_memory(const std::string& what) {
          what.find("out of memory") != std::string::npos;
 }
 
+/// What is being caught, in words. A stage of a user's may throw anything.
+std::string thrown_words() {
+  try {
+    throw;
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
 /// While a thread is in the work of an action.
 class Presence {
  public:
@@ -65,7 +76,7 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
 
 Executor::~Executor() {
   static_cast<void>(end_work());
-  for (auto& [id, program] : stages_) program->show_to(nullptr);
+  for (auto& [id, program] : stages_) show_to_nobody(*program);
   if (options_.in_hand != nullptr) options_.in_hand->belong_to({});
 }
 
@@ -193,12 +204,9 @@ void Executor::launch(const Action* action, Work work) {
         } catch (const std::bad_alloc&) {
           return describe(action, "out of memory" + promise_words(options_.memory),
                           memory_fix(options_.memory, /*is_kept=*/false));
-        } catch (const std::exception& exception) {
-          outcome->thrown = exception.what();
-          return describe(action, exception.what());
         } catch (...) {
-          outcome->thrown = "an exception of unknown type";
-          return describe(action, "an exception of unknown type");
+          outcome->thrown = thrown_words();
+          return describe(action, *outcome->thrown);
         }
       },
       wake_);
@@ -263,14 +271,6 @@ void Executor::follow_sum(const Action& action) {
     launch(nullptr, measure(action.group));
 }
 
-/// Nobody knows whose NCCL hangs, or fails: the device that says so first is done without, unless
-/// another node turns out to be lost.
-void Executor::note_failed_call(const Error& error) {
-  if (error.code != Errc::timed_out && error.code != Errc::transport_failed) return;
-  thrown_ = failed_work(nullptr, error.message, error);
-  thrown_->by_device = true;
-}
-
 void Executor::note_times(const InFlight& done, std::int64_t cpu_ns) {
   // The slice begins when the device turned to the action, so that waiting shows.
   const std::int64_t begin_ns = std::exchange(ready_ns_, done.launch->end_ns());
@@ -329,9 +329,10 @@ Result<bool> Executor::is_decided() {
         for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
         for (auto& loss : program->auxiliary()) prepared_.auxiliary.push_back(std::move(loss));
       }
-  } catch (const std::exception& exception) {
-    const Error error = describe(nullptr, exception.what());
-    thrown_ = failed_work(nullptr, exception.what(), error);
+  } catch (...) {
+    const std::string thrown = thrown_words();
+    const Error error = describe(nullptr, thrown);
+    thrown_ = failed_work(nullptr, thrown, error);
     return error;
   }
   is_prepared_ = true;

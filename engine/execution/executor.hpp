@@ -141,6 +141,7 @@ class Executor : private Viewer {
   void note_copy();
   Status end_work();
   Status drop(StageId id, StageProgram& program) const;
+  static void show_to_nobody(StageProgram& program);
   Work work_of(const Action& action);
   Work send(const Action& action);
   Status give(std::vector<Parcel> parcels, Outcome& outcome);

@@ -92,6 +92,22 @@ Status Executor::drop(StageId id, StageProgram& program) const {
                "defect: please report it with the job file and the log"};
 }
 
+/// Who ends has nobody to tell what a stage throws there.
+void Executor::show_to_nobody(StageProgram& program) {
+  static_cast<void>(call_guarded(Errc::internal, [&program]() -> Status {
+    program.show_to(nullptr);
+    return Done{};
+  }));
+}
+
+/// Nobody knows whose NCCL hangs, or fails: the device that says so first is done without, unless
+/// another node turns out to be lost.
+void Executor::note_failed_call(const Error& error) {
+  if (error.code != Errc::timed_out && error.code != Errc::transport_failed) return;
+  thrown_ = failed_work(nullptr, error.message, error);
+  thrown_->by_device = true;
+}
+
 FailedWork Executor::failed_work(const Action* action, const std::string& thrown,
                                  Error error) const {
   FailedWork failed{iteration_->step, options_.epoch_number};
