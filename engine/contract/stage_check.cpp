@@ -214,7 +214,7 @@ class Check {
   void pieces() {
     if (bench_.iteration(Cut::pieces) == nullptr) return;
     begin("pieces");
-    const std::string fix = "what goes by a sample: parts and messages name units (SampleUnits)";
+    const std::string fix = "what goes by a sample: `IterationPlan::sample` has that of a unit";
     held_in(Cut::pieces, "two pieces of a sample in one part: what samples give", fix);
     held_in(Cut::pieces_apart, "two pieces of a sample in two parts: what samples give", fix);
     kept();

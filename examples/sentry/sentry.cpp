@@ -35,7 +35,7 @@ class Sentry : public StageFilter {
     if (!values.ok() || at::isfinite(values.value()).all().item<bool>()) return values;
     const Message& message = plan_->at(id);
     std::string samples;
-    for (const std::int32_t unit : message.samples)
+    for (const std::int32_t unit : message.samples)  // Samples, or pieces of them: not an index.
       samples += (samples.empty() ? "" : ", ") + plan_->sample(unit).id;
     return Error{Errc::internal,
                  "step " + std::to_string(plan_->step) + ": not finite: " + what +

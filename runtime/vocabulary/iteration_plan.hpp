@@ -202,7 +202,7 @@ struct IterationPlan {
   /// Of each module whose rows go to another module group, by (module, group).
   std::vector<BoundaryRoute> boundaries = {};
 
-  /// The sample that a unit is, or is a piece of. REQUIRES: the iteration has it.
+  /// The sample that a unit, no index of `samples`, is or is a piece of. REQUIRES: it is there.
   const SampleShape& sample(std::int32_t unit) const {
     const auto index = static_cast<std::size_t>(unit);
     return index < samples.size()

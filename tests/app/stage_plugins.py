@@ -67,8 +67,8 @@ struct Fails final : StageFilter {
   }
   Status forward(PartKey part) override {
     const auto& own = samples_of(layout, *iteration, id, part.microbatch, part.part);
-    // Numbers of samples are this node's own; steps of this job have eight.
-    const auto is_first = [&](std::int32_t sample) { return iteration->samples[sample].position % 8 == 0; };
+    // Numbers of samples are this node's own, and units may be pieces of them; steps of this job have eight.
+    const auto is_first = [&](std::int32_t unit) { return iteration->sample(unit).position % 8 == 0; };
     if (std::none_of(own.begin(), own.end(), is_first)) return StageFilter::forward(part);
     if (way == Way::crashes) std::abort();
     if (way == Way::crashes_later || way == Way::lacks_memory) {

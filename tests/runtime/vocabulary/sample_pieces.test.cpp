@@ -2,6 +2,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "runtime/vocabulary/iteration_plan.hpp"
+
 namespace troupe {
 namespace {
 
@@ -58,6 +60,16 @@ TEST_CASE("pieces stand behind the samples, with their items alone", "[vocabular
   CHECK(units.rows_before(4) == 4);
   CHECK(units.rows_before(5) == 5);
   CHECK(units.rows_before(6) == 0);
+}
+
+TEST_CASE("an iteration has a sample of each unit, also of a piece", "[vocabulary]") {
+  IterationPlan iteration;
+  iteration.samples = samples();
+  iteration.pieces = {{1, kVision, 0, 1}, {2, kAudio, 1, 1}};
+  CHECK(iteration.sample(2).id == "s2");
+  CHECK(iteration.sample(3).id == "s1");
+  CHECK(iteration.sample(4).id == "s2");
+  CHECK(iteration.sample(4).media.size() == 2);  // All of it.
 }
 
 TEST_CASE("a piece of what is not there is not sound", "[vocabulary][errors]") {
