@@ -209,13 +209,7 @@ Result<Bytes> ModelStage::fetch(PartKey part, Device& device) {
 }
 
 Result<at::Tensor> ModelStage::gradient_for(MessageId id) {
-  Flight& flight = this->flight(destination_part(id));
-  const auto arrived = flight.arrived.find(id);
-  if (arrived == flight.arrived.end() || !arrived->second.grad().defined())
-    return Error{Errc::internal, "send of a gradient that was not computed", {}, {}};
-  at::Tensor gradient = arrived->second.grad().contiguous();
-  flight.arrived.erase(arrived);
-  return gradient;
+  return StageLayers::take_gradient(flight(destination_part(id)).arrived, id);
 }
 
 }  // namespace troupe::engine

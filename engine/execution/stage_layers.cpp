@@ -216,6 +216,25 @@ at::Tensor StageLayers::output_gradient(std::size_t run, PartKey part, const at:
   return gradient;
 }
 
+Result<at::Tensor> StageLayers::take(std::map<MessageId, at::Tensor>& kept, MessageId message) {
+  const auto found = kept.find(message);
+  if (found == kept.end())
+    return Error{Errc::internal, "send of rows that were not computed", {}, {}};
+  at::Tensor taken = std::move(found->second);
+  kept.erase(found);
+  return taken;
+}
+
+Result<at::Tensor> StageLayers::take_gradient(std::map<MessageId, at::Tensor>& arrived,
+                                              MessageId message) {
+  const auto found = arrived.find(message);
+  if (found == arrived.end() || !found->second.grad().defined())
+    return Error{Errc::internal, "send of a gradient that was not computed", {}, {}};
+  at::Tensor gradient = found->second.grad().contiguous();
+  arrived.erase(found);
+  return gradient;
+}
+
 void StageLayers::harvest() {
   for (auto& [key, state] : states_) state->harvest();
 }

@@ -82,6 +82,13 @@ class StageLayers {
   /// rows of it, of which `gradients` has all; undefined: none of them did.
   at::Tensor output_gradient(std::size_t run, PartKey part, const at::Tensor& output,
                              const std::map<MessageId, at::Tensor>& gradients) const;
+  /// Takes what a stage keeps of a message out of it. Errors: internal: nothing is there, as behind
+  /// `abandon`.
+  static Result<at::Tensor> take(std::map<MessageId, at::Tensor>& kept, MessageId message);
+  /// The gradient that a backward has left at rows that arrived, contiguous; lets go of these.
+  /// Errors: internal: they are not there, or have none.
+  static Result<at::Tensor> take_gradient(std::map<MessageId, at::Tensor>& arrived,
+                                          MessageId message);
   /// Takes what a backward has left in the parameters; to be called behind each of them.
   void harvest();
 

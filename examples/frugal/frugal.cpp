@@ -55,10 +55,10 @@ struct Frugal : StageProgram {
   void accept_rows(MessageId id, at::Tensor rows) override {
     arrived_[id] = rows.requires_grad_(iteration_->at(id).has_backward);
   }
-  Result<at::Tensor> rows_for(MessageId id) override { return outgoing_.extract(id).mapped(); }
+  Result<at::Tensor> rows_for(MessageId id) override { return StageLayers::take(outgoing_, id); }
   void accept_gradient(MessageId id, at::Tensor gradient) override { gradients_[id] = gradient; }
   Result<at::Tensor> gradient_for(MessageId id) override {
-    return arrived_.extract(id).mapped().grad().contiguous();
+    return StageLayers::take_gradient(arrived_, id);
   }
   GroupState& state(GroupId id, LayerId layer) override { return layers_.state(id, layer); }
   std::vector<models::Parameter*> parameters() override { return layers_.parameters(); }

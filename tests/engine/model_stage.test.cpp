@@ -153,6 +153,28 @@ TEST_CASE("gradients of other parts are not those of an output", "[engine]") {
   CHECK_FALSE(layers.output_gradient(0, Pair::kPart, output, {{own, output}}).defined());
 }
 
+TEST_CASE("what a stage keeps of a message is taken once, and an error where it is not there",
+          "[engine][errors]") {
+  const MessageId id{3};
+  std::map<MessageId, at::Tensor> kept{{id, at::randn({2, 2})}};
+  CHECK(StageLayers::take(kept, id).ok());
+  CHECK(kept.empty());
+  const auto again = StageLayers::take(kept, id);
+  REQUIRE_FALSE(again.ok());
+  CHECK(again.error().code == Errc::internal);
+  CHECK_FALSE(StageLayers::take_gradient(kept, id).ok());
+
+  at::Tensor& rows = kept[id] = at::randn({2, 2}).requires_grad_(true);
+  CHECK_FALSE(StageLayers::take_gradient(kept, id).ok());  // No backward has left one.
+  REQUIRE(kept.size() == 1);
+  const at::Tensor gradient = at::randn({2, 2});
+  rows.mutable_grad() = gradient;
+  const auto taken = StageLayers::take_gradient(kept, id);
+  REQUIRE(taken.ok());
+  CHECK(at::equal(taken.value(), gradient));
+  CHECK(kept.empty());
+}
+
 TEST_CASE("a stage's traffic is its share of the iteration", "[engine]") {
   Pair pair;
   const StageTraffic encoder = traffic_of(pair.plan, pair.iteration, StageId{0});
