@@ -50,6 +50,14 @@ class Link:
         """Nothing passes in either direction; unless it is silent, both ends notice that the cable is out."""
         self._do(*self.near, "link", "set", "tp2", *(["nomaster"] if is_silent else ["down"]))
 
+    def keep_near_end_up(self):
+        """Until it is mended the first host's end runs, as one whose switch has other cables: whoever starts with no network at all is
+        reached by nobody else for as long as it runs (README, "When machines fail"), which is not what is tried here."""
+        self._do(*self.near, "link", "add", "tp3", "type", "veth", "peer", "name", "tv3")
+        for device in ("tp3", "tv3"):
+            self._do(*self.near, "link", "set", device, "up")
+        self._do(*self.near, "link", "set", "tp3", "master", self.hosts.bridge)
+
     def slow(self, megabits):
         for host, device in self.ends:
             self._do("tc", "-n", host, "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{megabits}mbit",
@@ -58,6 +66,7 @@ class Link:
     def mend(self):
         self._do(*self.near, "link", "set", "tp2", "master", self.hosts.bridge)
         self._do(*self.near, "link", "set", "tp2", "up")
+        run_quietly(*self.near, "link", "del", "tp3")  # There may be none.
         for host, device in self.ends:
             run_quietly("tc", "-n", host, "qdisc", "del", "dev", device, "root")  # There may be none.
 

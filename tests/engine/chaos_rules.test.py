@@ -106,6 +106,9 @@ class Link:
     def cut(self, is_silent):
         pass
 
+    def keep_near_end_up(self):
+        pass
+
     def mend(self):
         pass
 

@@ -90,10 +90,12 @@ class Script:
         self.job.head.kill()
         self.job.head.wait()
         self.job.pass_without_head(pause)
+        is_cut = bool(self.done) and self.done[0].kind == "cut"
+        if is_cut:
+            self.link.keep_near_end_up()
         self.job.start_head()
-        seen, signs = self.job.last_step(), ["head-lost"]
-        if self.done and self.done[0].kind == "cut":
-            signs.append("resumed")  # Those that are cut off may have all copies of something.
+        # Those that are cut off may have all copies of something.
+        seen, signs = self.job.last_step(), ["head-lost", "resumed"] if is_cut else ["head-lost"]
         return Event(f"head killed, another after {pause} s", lambda: self.job.last_step() >= seen + 2 and any(
             event["kind"] in signs for event in self.job.history[told:]))
 

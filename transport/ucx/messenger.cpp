@@ -106,7 +106,8 @@ Status Messenger::add_path(Connection& connection, const UcxWorker& worker,
   return Error{
       Errc::transport_failed,
       "cannot connect to peer " + std::to_string(connection.peer) + ": " + loss_words(status), "",
-      "let both nodes use the same transports and network devices"};
+      "let both nodes use the same transports and network devices; a process, the head too, that "
+      "began while the network of its machine was down has to be started again"};
 }
 
 void Messenger::watch_process(Connection& connection, const ProcessIdentity& identity) {
