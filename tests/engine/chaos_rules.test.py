@@ -184,6 +184,14 @@ class Pairs(unittest.TestCase):
         for kind, share in before.items():
             self.assertAlmostEqual(shares[kind] / shares.total(), share, delta=0.01, msg=kind)
 
+    def test_who_is_out_beyond_a_cut_gets_its_time_anew(self):
+        script = self.script(1)
+        near, far = (types.SimpleNamespace(host=host, ends_by=5) for host in (0, 1))
+        script.job = types.SimpleNamespace(last_step=lambda: 3, later=lambda *_: None, nodes=[near, far])
+        del script.cut  # The script's own.
+        script.cut()
+        self.assertEqual((near.ends_by, far.ends_by), (5, None))
+
     def test_the_links_of_one_machine_are_not_cut(self):
         kinds = {kind for batch in self.batches(False) for kind in batch}
         self.assertEqual(kinds, set(self.KINDS) - {"cut", "slow"})

@@ -112,6 +112,9 @@ class Script:
         # What was lost is sent again after twice the time, at worst: somebody may fall silent although the link is mended.
         self.cut_counts_until = time.monotonic() + 2 * seconds + 5
         self.link.cut(is_silent)
+        for node in self.job.nodes:  # Who is out, and was not told yet, hears it once the link is mended.
+            if node.host != 0:
+                node.ends_by = None
         self.job.later(seconds, self.link.mend)
         return Event(f"link {'cut' if is_silent else 'unplugged'} for {seconds:.1f} s", lambda: self.job.last_step() >= seen + 2)
 
