@@ -23,6 +23,13 @@ void tell_broken(NodeSelf self, NodeId peer, const std::string& how) {
              state.configuration.epoch_number, how);
 }
 
+/// Of all ways that broke: the one to the head, or those to nodes.
+void tell_all_broken(NodeSelf self, bool to_head) {
+  for (const auto& [peer, way] : self->state.connected)
+    if (way.broken && is_place_of_head(self->state, peer) == to_head)
+      tell_broken(self, peer, *way.broken);
+}
+
 /// Of a node both ends are missed: where a way was never there, either may be at fault, and the one
 /// that was asked first is no more suspect than the other. Of the head it is this node alone that
 /// can be done without.
@@ -84,14 +91,8 @@ void peer_lost(NodeSelf self, NodeId peer, const std::string& how) {
   tell_broken(self, peer, how);
 }
 
-void tell_broken_ways(NodeSelf self) {
-  for (const auto& [peer, way] : self->state.connected)
-    if (way.broken && !is_place_of_head(self->state, peer)) tell_broken(self, peer, *way.broken);
-}
+void tell_broken_ways(NodeSelf self) { tell_all_broken(self, /*to_head=*/false); }
 
-void tell_broken_way_to_head(NodeSelf self) {
-  for (const auto& [peer, way] : self->state.connected)
-    if (way.broken && is_place_of_head(self->state, peer)) tell_broken(self, peer, *way.broken);
-}
+void tell_broken_way_to_head(NodeSelf self) { tell_all_broken(self, /*to_head=*/true); }
 
 }  // namespace troupe::actors
