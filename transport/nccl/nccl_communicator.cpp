@@ -45,12 +45,11 @@ std::shared_ptr<NcclCommunicator> NcclCommunicator::open(std::shared_ptr<NcclCon
     if (const auto its_context = weak.lock()) its_context->timer.drop(watch);
   });
   self->context_->worker.post([self, opening = std::move(opening)] {
-    // While NCCL takes in what its parent launched, that one takes no other call.
-    if (!opening.parent || !opening.parent->is_launching()) return self->open_now(opening);
+    if (self->may_open(opening)) return self->open_now(opening);
     self->context_->worker.poll([self, opening] {
-      if (!self->is_over() && opening.parent->is_launching()) return false;
-      self->open_now(opening);
-      return true;
+      const bool opens = self->may_open(opening);
+      if (opens) self->open_now(opening);
+      return opens;
     });
   });
   return self;
@@ -63,6 +62,10 @@ void NcclCommunicator::end_opening(Deadline started) {
     is_stuck_ = is_called_;
   }
   end(timed_out(is_stuck() ? "the call that opens it" : "opening", started));
+}
+
+bool NcclCommunicator::may_open(const Opening& opening) const {
+  return is_over() || !opening.parent || !opening.parent->is_launching();
 }
 
 bool NcclCommunicator::is_stuck() const {

@@ -104,6 +104,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
                    std::string name);
 
   // On the device's thread.
+  /// Not while NCCL takes in what its parent launched: that one takes no other call then.
+  bool may_open(const Opening& opening) const;
   void open_now(const Opening& opening);
   nccl::Code call(const Opening& opening);
   bool ask_opened(const Opening& opening);
