@@ -83,7 +83,8 @@ class Spreader {
         placed_(plan, group, cuts, work),
         loads_(speeds_of(work)),
         lists_(work.shares.size()),
-        slices_((cuts.size() + lists_.size() - 1) / lists_.size()) {
+        slices_((cuts.size() + lists_.size() - 1) / lists_.size()),
+        targets_(encoded_for(cuts, work)) {
     std::map<NodeId, std::size_t> nodes;
     for (const LlmCut& own : cuts_) {
       wanted_.push_back(wanted_on(plan, group, own.llm));
@@ -96,12 +97,6 @@ class Spreader {
         near_[found->second].push_back(begun_on_.size());
       begun_on_.push_back(begun_on(plan, replica));
     }
-    llm_microbatch_.resize(work.samples.size());
-    for (const LlmCut& own : cuts_)
-      for (std::size_t m = 0; m < own.cut.llm.size(); ++m)
-        for (const Part& part : own.cut.llm[m].parts)
-          for (const auto sample : part.samples) llm_microbatch_[at(sample)] = m;
-    if (!work.room_shares.empty()) targets_ = encoded_for(cuts, work);
   }
 
   Result<std::vector<MicrobatchList>> run() {
@@ -146,7 +141,7 @@ class Spreader {
       if (round >= list.size()) continue;
       for (const Part& part : list[round].parts)
         for (const auto sample : part.samples) {
-          const std::size_t microbatch = llm_microbatch_[at(sample)];
+          const std::size_t microbatch = targets_[at(sample)].microbatch;
           const auto cut = work_.cut.find(sample);
           if (!rules_.in_pieces || cut == work_.cut.end()) {
             found.push_back({sample, c, microbatch, round, work_.work_of(at(sample))});
@@ -336,18 +331,17 @@ class Spreader {
   const PlacedShares placed_;
   Loads loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
-  std::size_t slices_;                       ///< Microbatches that a share of a round becomes.
-  std::vector<std::size_t> llm_microbatch_;  ///< Per sample.
-  std::vector<NodeId> wanted_;               ///< Per cut, where its llm wants rows.
-  std::vector<std::size_t> node_;            ///< The same, numbered here.
-  std::size_t nodes_ = 0;                    ///< Of these.
+  std::size_t slices_;               ///< Microbatches that a share of a round becomes.
+  std::vector<EncodedFor> targets_;  ///< Per unit.
+  std::vector<NodeId> wanted_;       ///< Per cut, where its llm wants rows.
+  std::vector<std::size_t> node_;    ///< The same, numbered here.
+  std::size_t nodes_ = 0;            ///< Of these.
   /// Per such node the group's replicas there; behind these, per list of nodes that see a source
   /// (`homes_`) those that begin on one of them.
   std::vector<std::vector<std::size_t>> near_;
   std::map<std::vector<NodeId>, std::size_t> homes_;
-  std::vector<NodeId> begun_on_;     ///< Per replica.
-  std::vector<EncodedFor> targets_;  ///< Per unit, where memory is bounded.
-  Status fits_ = Done{};             ///< What no deal was found for.
+  std::vector<NodeId> begun_on_;  ///< Per replica.
+  Status fits_ = Done{};          ///< What no deal was found for.
 };
 
 }  // namespace
