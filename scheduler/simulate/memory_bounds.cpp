@@ -123,6 +123,11 @@ std::string mebibytes(double bytes) {
   return text.str();
 }
 
+std::string name_of(const DeviceSlot& slot) {
+  return "device " + std::to_string(slot.local_index) + " of node " +
+         std::to_string(slot.node.value);
+}
+
 Error too_large(const LargestMicrobatch& largest, double room, StageId stage, PipelineId pipeline) {
   return {Errc::infeasible,
           "microbatch " + std::to_string(largest.microbatch) + " of pipeline " +
@@ -159,10 +164,8 @@ std::int32_t kept_in(double share, const LargestMicrobatch& largest) {
 }
 
 Error too_full(const ParallelPlan& plan, DeviceId device, double wanted, double room) {
-  const DeviceSlot& slot = plan.devices[device.index()];
   return {Errc::infeasible,
-          "the stages of device " + std::to_string(slot.local_index) + " of node " +
-              std::to_string(slot.node.value) +
+          "the stages of " + name_of(plan.devices[device.index()]) +
               " keep activations of a microbatch each at once, up to " + mebibytes(wanted) +
               ", where state leaves " + mebibytes(room),
           "cluster.device_memory_gib",
@@ -356,12 +359,10 @@ Error short_of_memory(const ParallelPlan& plan, const SimulationCosts& costs, By
   const Room room = room_beside(plan, rooms_of(plan, costs, device_memory), stage);
   const auto largest = largest_of(microbatches[plan.at(stage).replica.index()], costs, stage);
   const double wanted = largest.offloaded + needed * (largest.bytes - largest.offloaded);
-  const DeviceSlot& slot = plan.devices[room.device.index()];
   std::string message = "stage " + std::to_string(stage.value) + " keeps activations of " +
                         std::to_string(needed) + " microbatches at once, up to " +
-                        mebibytes(wanted) + "; device " + std::to_string(slot.local_index) +
-                        " of node " + std::to_string(slot.node.value) + " has " +
-                        mebibytes(room.bytes) + " beside state";
+                        mebibytes(wanted) + "; " + name_of(plan.devices[room.device.index()]) +
+                        " has " + mebibytes(room.bytes) + " beside state";
   if (room.stages > 1)
     message += " for all its stages";
   else if (wanted <= room.bytes)
