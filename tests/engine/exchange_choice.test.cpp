@@ -14,6 +14,7 @@
 #include "scheduler/check/check_plan.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/measured_events.hpp"
+#include "tests/scheduler/two_encoders.hpp"
 #include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::engine {
@@ -128,26 +129,11 @@ TEST_CASE("an exchange that no phase has room for is none, and why is told", "[e
 }
 
 TEST_CASE("a phase without room stays as it was cut, and others are exchanged", "[engine]") {
-  ModelGraph model;
-  model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{2}}, {{"vision.0", 1}}, 1, 1},
-                   {"audio", ModuleKind::encoder, false, {ModuleId{2}}, {{"audio.0", 1}}, 1, 1},
-                   {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
-  HandLayout layout;
-  std::int32_t node = 0;
-  for (const std::string name : {"vision", "vision", "audio", "audio", "llm", "llm", "llm", "llm"})
-    layout.replicas.push_back({{name}, {{node++, 0, {{name, {}}}}}});
-  const auto plan = scheduler::place_by_hand(model, layout, {node, 1}).value();
+  const auto plan = scheduler::testing::two_encoder_plan(
+      {"vision", "vision", "audio", "audio", "llm", "llm", "llm", "llm"});
   // A row takes a millisecond per task, and keeps 1000 bytes.
-  scheduler::Profile profile{
-      "test", {{"vision.0", "row"}, {"audio.0", "row"}, {"llm.0", "row"}}, {}, {}};
-  scheduler::LayerProfile row{"row", {}, scheduler::CostOrigin::measured, {}, {}};
-  for (const TokenCount rows : {1, 1000}) {
-    const auto ms = static_cast<double>(rows);
-    row.points.push_back({rows, {ms, ms, ms, 1000 * ms}, {}});
-  }
-  profile.profiles.push_back(row);
   const auto known = std::make_shared<const PlanningCosts>(
-      PlanningCosts{scheduler::CostModel::create(model, profile).value(), {}, Bytes{42'500}});
+      PlanningCosts{scheduler::testing::two_encoder_costs(1000), {}, Bytes{42'500}});
   // Pictures are those of the test above, for which there is no room dealt evenly. Sounds of the
   // first llm are 30 rows, for one encoder as they are cut, and of others 10 together; dealt evenly
   // one has 21, of which 15 in a microbatch.

@@ -10,6 +10,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
 #include "tests/engine/tiny_job.hpp"
+#include "tests/scheduler/two_encoders.hpp"
 #include "tests/scheduler/two_layers.hpp"
 
 namespace troupe::app {
@@ -77,27 +78,11 @@ TEST_CASE("a report counts times, spread and bound of a step", "[app]") {
 /// One replica of vision, two each of audio and the llm, all on nodes of their own; every layer
 /// takes a millisecond per row.
 PolicyQuestion two_encoders(std::vector<std::vector<SampleShape>> batches) {
-  ModelGraph model;
-  model.modules = {{"vision", ModuleKind::encoder, false, {ModuleId{2}}, {{"vision.0", 1}}, 1, 1},
-                   {"audio", ModuleKind::encoder, false, {ModuleId{2}}, {{"audio.0", 1}}, 1, 1},
-                   {"llm", ModuleKind::llm, false, {}, {{"llm.0", 1}}, 1, 1}};
-  HandLayout layout;
-  std::int32_t node = 0;
-  for (const std::string name : {"vision", "audio", "audio", "llm", "llm"})
-    layout.replicas.push_back({{name}, {{node++, 0, {{name, {}}}}}});
-  scheduler::Profile profile{
-      "test", {{"vision.0", "row"}, {"audio.0", "row"}, {"llm.0", "row"}}, {}, {}};
-  scheduler::LayerProfile row{"row", {}, scheduler::CostOrigin::measured, {}, {}};
-  for (const TokenCount rows : {1, 1000}) {
-    const auto ms = static_cast<double>(rows);
-    row.points.push_back({rows, {ms, ms, ms, 0}, {}});
-  }
-  profile.profiles.push_back(row);
   PolicyQuestion question;
-  question.plan = scheduler::place_by_hand(model, layout, {node, 1}).value();
+  question.plan = scheduler::testing::two_encoder_plan({"vision", "audio", "audio", "llm", "llm"});
   question.options.microbatches = 2;
   question.costs = std::make_shared<const engine::PlanningCosts>(
-      engine::PlanningCosts{scheduler::CostModel::create(model, profile).value(), {}, Bytes{}});
+      engine::PlanningCosts{scheduler::testing::two_encoder_costs(0), {}, Bytes{}});
   question.batches = std::move(batches);
   return question;
 }
