@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -39,7 +40,9 @@ class Hosts {
   std::string name(int host) const {
     return "tr" + std::to_string(getpid() % 100000) + (host == 0 ? "a" : "b");
   }
-  void cut() { run("ip -n " + name(0) + " link set " + name(0) + " down"); }
+  void cut() { unplug(0); }
+  /// At this host's end of the cable; the other one sees that nothing is there any more.
+  void unplug(int host) { run("ip -n " + name(host) + " link set " + name(host) + " down"); }
 
  private:
   bool ok_ = false;
@@ -95,6 +98,23 @@ TEST_CASE("a cut cable is left behind by disconnecting", "[transport][errors]") 
   first->disconnect(1);
   CHECK(first->wait(receive, 2000).code != Errc::timed_out);
   CHECK(first->wait(send, 2000).code != Errc::timed_out);
+}
+
+TEST_CASE("a host that does not answer holds up nobody who connects to it", "[transport][errors]") {
+  Hosts hosts;
+  if (!hosts.ok()) SKIP("network namespaces need root and the programs of iproute2");
+  const auto first = node_on(hosts, 0), second = node_on(hosts, 1);
+  const auto address = second->address();
+  hosts.unplug(1);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto connected = first->connect(1, address);
+  INFO(connected.message);
+  CHECK(connected.ok);
+  const int send = first->send(1, tag(1), 8, 1);
+  CHECK(first->wait(send, 100).code == Errc::timed_out);
+  // The system asks for three seconds where the host is, and a call that waits does so, too.
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(2));
+  CHECK(first->wait(send, 10000).code == Errc::transport_failed);
 }
 
 }  // namespace

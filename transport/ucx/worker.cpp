@@ -36,6 +36,11 @@ Result<Config> make_config(const UcxSettings& options) {
     settings.emplace_back("MM_ERROR_HANDLING", "y");
     settings.emplace_back("MM_SEG_SIZE", std::to_string(kSegmentBytes));
     settings.emplace_back("MM_RX_BUFS_GROW", std::to_string(kSegments));
+  } else {
+    // While UCX waits for a host that does not answer, the worker serves nobody; and where a peer
+    // refuses at once, its endpoint's socket is never closed. UCX 1.13 takes the name without the
+    // prefix that it lists, and warns of the other one.
+    for (const char* key : {"CONN_NB", "TCP_CONN_NB"}) settings.emplace_back(key, "y");
   }
   for (const auto& [key, value] : settings) {
     if (ucp_config_modify(config.get(), key, value.c_str()) != UCS_OK) {
@@ -91,6 +96,7 @@ Result<UcxWorker> UcxWorker::create(UcxContext context) {
   ucp_worker_h raw = nullptr;
   auto status = ucp_worker_create(context.get(), &params, &raw);
   if (status != UCS_OK) return ucx_error("ucp_worker_create", status);
+  take_ucx_message();  // About names of settings that it does not know.
   Worker worker(raw);
   int event_fd = -1;
   status = ucp_worker_get_efd(raw, &event_fd);

@@ -95,6 +95,29 @@ TEST_CASE("peers that were lost leave neither descriptors nor buffers", "[transp
   for (const auto& buffer : buffers) CHECK(buffer.expired());
 }
 
+TEST_CASE("processes that have gone leave no descriptors of trying to reach them",
+          "[transport][errors]") {
+  const Backend backend{"ucx", GENERATE("posix,sysv,self,tcp", "self,tcp"), true};
+  CAPTURE(to_string(backend));
+  auto created = create_transport(backend.name, options_of(backend, 0, nullptr));
+  REQUIRE(created.ok());
+  const auto zero = std::move(created).value();
+  const auto address = make_process_node(backend.name, options_of(backend, 1, nullptr))->address();
+  const auto try_it = [&] {
+    // Told at once or later, as the system refuses.
+    if (!zero->connect(1, address).ok()) return;
+    const auto sent = send(*zero, 1, std::make_shared<const Content>(8));
+    CHECK_FALSE(sent.wait(within(milliseconds(kVanished))).ok());
+    zero->disconnect(1, {Errc::cancelled, "the test disconnects", "", ""});
+  };
+  try_it();
+  std::this_thread::sleep_for(kGone);
+  const auto before = open_descriptors().size();
+  for (int round = 0; round < 5; ++round) try_it();
+  std::this_thread::sleep_for(kGone);
+  CHECK(open_descriptors().size() <= before);
+}
+
 TEST_CASE("a transport ends though a peer that was stopped has a full queue",
           "[transport][errors]") {
   const Backend backend{"ucx", "posix,sysv,self,tcp", true};
