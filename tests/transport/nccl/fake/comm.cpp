@@ -61,13 +61,18 @@ bool have_all_joined(Comm comm) {
   return true;
 }
 
-void call(Comm comm, const std::vector<int>& peers) {
-  for (const int peer : peers) comm->segment->called[comm->rank][peer].store(1);
+bool call(Comm comm, const std::vector<Link>& links) {
+  bool is_first = false;
+  for (const auto& [way, peer] : links) {
+    is_first = comm->segment->called[way][comm->rank][peer].exchange(1) == 0 || is_first;
+  }
+  return is_first;
 }
 
-bool have_called(Comm comm, const std::vector<int>& peers) {
-  return std::ranges::all_of(
-      peers, [=](int peer) { return comm->segment->called[peer][comm->rank].load() != 0; });
+bool have_called(Comm comm, const std::vector<Link>& links) {
+  return std::ranges::all_of(links, [=](const Link& link) {
+    return comm->segment->called[link.way][link.peer][comm->rank].load() != 0;
+  });
 }
 
 bool transfer(Comm comm, std::vector<Part> parts) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,7 @@ namespace fake_nccl {
 using Code = troupe::transport::nccl::Code;
 using Comm = troupe::transport::nccl::Comm;
 
-inline constexpr int kRanksMax = 8, kSplitsMax = 16;
+inline constexpr int kRanksMax = 8, kSplitsMax = 16, kWays = 2;
 inline constexpr std::size_t kRingBytes = 1 << 16;
 
 /// Bytes from one rank to another. All zero is empty, so a new file needs no beginning.
@@ -33,8 +34,18 @@ struct Ring {
 struct Segment {
   std::atomic<std::uint32_t> joined[kRanksMax];
   std::atomic<std::uint64_t> splits[kSplitsMax][kRanksMax];  ///< Color and key; 0: not there yet.
-  std::atomic<std::uint32_t> called[kRanksMax][kRanksMax];   ///< [by][for]: launched something.
-  Ring rings[kRanksMax][kRanksMax];                          ///< [from][to].
+  /// [way][by][for]: launched something.
+  std::atomic<std::uint32_t> called[kWays][kRanksMax][kRanksMax];
+  Ring rings[kRanksMax][kRanksMax];  ///< [from][to].
+};
+
+/// What work with another rank goes by: sends and receives have connections of their own, and
+/// collectives others.
+struct Link {
+  int way = 0;  ///< 0: sends and receives; 1: collectives.
+  int peer = 0;
+
+  friend auto operator<=>(const Link&, const Link&) = default;
 };
 
 /// A piece on its way between this rank and another.
@@ -91,11 +102,12 @@ Comm make_comm(const std::string& name, int rank, int ranks, bool is_absent);
 /// Whether all ranks have joined.
 bool have_all_joined(Comm comm);
 
-/// Says to these ranks that work with them was launched.
-void call(Comm comm, const std::vector<int>& peers);
+/// Says to the ranks at these links that work was launched there; returns whether it is the first
+/// at one of them.
+bool call(Comm comm, const std::vector<Link>& links);
 
 /// Whether they have said so to this one.
-bool have_called(Comm comm, const std::vector<int>& peers);
+bool have_called(Comm comm, const std::vector<Link>& links);
 
 /// Moves all parts, those between two ranks in their order; false when the communicator stops
 /// first.

@@ -15,7 +15,8 @@ int fake_nccl_live();
 int fake_nccl_misuses();
 /// The first of them, in words; empty when there is none.
 const char* fake_nccl_first_misuse();
-/// Calls of a function since the start: `shrink`, `init`, `revoke`, `abort`...
+/// Calls of a function since the start: `shrink`, `init`, `revoke`, `abort`... `connect`: launches
+/// that were the first between two ranks.
 int fake_nccl_calls(const char* function);
 
 /// A stream: the handle that NCCL's functions take.

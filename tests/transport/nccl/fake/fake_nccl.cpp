@@ -1,6 +1,7 @@
 // NCCL's functions for tests without a GPU: communicators between threads and processes of this
 // machine that work on host memory, wait as little as NCCL does, and go wrong where the script says
-// so. As in NCCL the first work between two ranks begins when both have launched some.
+// so. As in NCCL the first work between two ranks begins when both have launched some, and that
+// they send and receive connects them for no collective.
 //
 // Harsher than NCCL in one thing: nobody hears that a peer has failed or gone, so that every rank
 // has to find out by itself. Sums run from the last rank to the first: an order of its own, as NCCL

@@ -46,15 +46,15 @@ void stall(Comm comm, Code late) {
   while (!comm->is_stopping) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-/// The ranks with which this work goes on.
-std::vector<int> peers_of(Comm comm, const std::vector<Launched>& all) {
-  std::set<int> peers;
+/// By what this work goes.
+std::vector<Link> links_of(Comm comm, const std::vector<Launched>& all) {
+  std::set<Link> links;
   for (const auto& one : all) {
-    if (!one.work) peers.insert(one.part.peer);
-    for (int rank = 0; one.work && rank < comm->ranks; ++rank) peers.insert(rank);
+    if (!one.work) links.insert(Link{0, one.part.peer});
+    for (int rank = 0; one.work && rank < comm->ranks; ++rank) links.insert(Link{1, rank});
   }
-  peers.erase(comm->rank);
-  return {peers.begin(), peers.end()};
+  std::erase_if(links, [=](const Link& link) { return link.peer == comm->rank; });
+  return {links.begin(), links.end()};
 }
 
 /// Puts what was launched on one communicator and stream there; returns whether that takes a while:
@@ -66,8 +66,11 @@ bool start(Comm comm, Stream* stream, std::vector<Launched> all) {
     if (one.fault && one.fault->kind == "taken") taken_ms = one.fault->value;
     if (one.fault && (one.fault->kind == "stall" || one.fault->kind == "late")) broken = one.fault;
   }
-  const auto peers = peers_of(comm, all);
-  call(comm, peers);
+  const auto links = links_of(comm, all);
+  if (call(comm, links)) {
+    const std::lock_guard lock(world().mutex);
+    ++world().calls["connect"];
+  }
   auto begin_work = [comm, stream, broken, all = std::move(all)] {
     push(comm, stream, [comm, broken, all] {
       if (broken) {
@@ -85,7 +88,7 @@ bool start(Comm comm, Stream* stream, std::vector<Launched> all) {
       transfer(comm, std::move(parts));
     });
   };
-  const auto are_peers_there = [comm, peers] { return have_called(comm, peers); };
+  const auto are_peers_there = [comm, links] { return have_called(comm, links); };
   if (taken_ms == 0 && are_peers_there()) {
     begin_work();
     return false;
