@@ -22,6 +22,16 @@ std::vector<DeviceSlot> slots_of(const ParallelPlan& plan, const ParameterGroup&
   return slots;
 }
 
+/// Lengths of the sums of all groups that have these holders.
+std::vector<std::size_t> lengths_of(const ParallelPlan& plan,
+                                    const std::vector<DeviceId>& holders) {
+  std::vector<std::size_t> lengths;
+  for (const ParameterGroup& group : plan.groups)
+    if (is_by_nccl(group.order) && group.holders == holders)
+      lengths.push_back(static_cast<std::size_t>(group.elements));
+  return lengths;
+}
+
 bool has_all(const std::vector<DeviceSlot>& slots, const std::vector<DeviceSlot>& wanted) {
   return std::all_of(wanted.begin(), wanted.end(), [&](const DeviceSlot& slot) {
     return std::find(slots.begin(), slots.end(), slot) != slots.end();
@@ -55,11 +65,24 @@ Status NcclSums::open_circle(const ParallelPlan& plan, GroupId first, DeviceId d
   auto made = device_->open(before != old.end() ? std::move(before->seat) : NcclSeat{},
                             std::move(options), "cluster.sums");
   if (!made.ok()) return made.error();
-  const std::lock_guard lock(mutex_);
-  circles_.push_back({std::move(holders), std::move(made).value()});
-  // Who was lost meanwhile would be missed: its group was not there to hear of it.
-  for (const auto& [peer, why] : lost_) circles_.back().seat.group->lose(peer, why);
-  return Done{};
+  {
+    const std::lock_guard lock(mutex_);
+    circles_.push_back({std::move(holders), std::move(made).value()});
+    // Who was lost meanwhile would be missed: its group was not there to hear of it.
+    for (const auto& [peer, why] : lost_) circles_.back().seat.group->lose(peer, why);
+  }
+  return warm_up(lengths_of(plan, group.holders));
+}
+
+/// Of the circle that was opened last.
+Status NcclSums::warm_up(std::vector<std::size_t> lengths) {
+  const auto deadline = transport::within(device_->options().opening / 3);
+  std::optional<transport::Operation> connected;
+  {
+    const std::lock_guard lock(mutex_);
+    connected = circles_.back().seat.group->begin_warm_up(std::move(lengths), deadline);
+  }
+  return connected->wait(deadline + transport::kNcclGrace);
 }
 
 Status NcclSums::open(const ParallelPlan& plan, DeviceId device, EpochNumber generation) {

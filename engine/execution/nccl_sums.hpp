@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,9 +29,11 @@ class NcclSums final : public SumCalls, public LossListener {
 
   /// Opens the groups in which `device` calls, for a layout whose nodes are connected; all their
   /// devices do at about the same time. Groups of a layout before are taken over where their
-  /// holders are a part of theirs, and given up else. Blocks. Nothing of NCCL is needed for a
-  /// layout without calls, or a device without a part in them (an invalid one).
-  /// Errors: as `NcclDevice::open`.
+  /// holders are a part of theirs, and given up else. Blocks. Each group has summed what nobody
+  /// reads then, before the next one is opened: NCCL connects its ranks with their first sums.
+  /// Nothing of NCCL is needed for a layout without calls, or a device without a part in them (an
+  /// invalid one).
+  /// Errors: as `NcclDevice::open`; of the sums that nobody reads as of `has_ended`.
   Status open(const ParallelPlan& plan, DeviceId device, EpochNumber generation);
 
   void enter(GroupId group, at::Tensor gradients, std::function<void()> on_done) override;
@@ -47,6 +50,7 @@ class NcclSums final : public SumCalls, public LossListener {
 
   Status open_circle(const ParallelPlan& plan, GroupId first, DeviceId device,
                      EpochNumber generation, std::vector<Circle>& old);
+  Status warm_up(std::vector<std::size_t> lengths);
 
   const std::shared_ptr<NcclDevice> device_;
   std::map<GroupId, std::size_t> circle_of_;  ///< Index into the circles.

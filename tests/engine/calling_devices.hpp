@@ -61,11 +61,16 @@ inline job::Job late_job() {
   return job;
 }
 
+/// How long what opens a group may take.
+constexpr std::chrono::milliseconds kOpening{60'000};
+
 /// Of node `node`, the only one there, whose calls end within `limit`.
 inline std::shared_ptr<NcclDevice> calling_device(transport::Transport& transport, std::size_t node,
-                                                  std::chrono::milliseconds limit) {
+                                                  std::chrono::milliseconds limit,
+                                                  std::chrono::milliseconds opening) {
   NcclDeviceOptions options{c10::kCPU, {NodeId{node}, 0}};
   options.call = limit;
+  options.opening = opening;
   options.limits = transport::testing::short_limits();
   return std::make_shared<NcclDevice>(transport, options);
 }
@@ -98,17 +103,19 @@ struct CallingCluster {
   std::unique_ptr<Cluster> cluster;
   ParallelPlan plan;
 
-  /// Calls end within `limit`. `use` gives an executor those of its device, `place` may put another
-  /// plan in place of the usual.
+  /// Calls end within `limit`, and what opens a group within `opening`. `use` gives an executor
+  /// those of its device, `place` may put another plan in place of the usual.
   CallingCluster(std::chrono::milliseconds limit,
                  const std::function<void(ExecutorOptions&, Calls&)>& use,
-                 const std::function<ParallelPlan(ParallelPlan)>& place = {}) {
+                 const std::function<ParallelPlan(ParallelPlan)>& place = {},
+                 std::chrono::milliseconds opening = kOpening) {
     std::vector<transport::Transport*> transports;
     cluster = std::make_unique<Cluster>(
         late_job(), std::vector<SlowRows>{},
         [&](ExecutorOptions& options) {
           const auto d = options.device.index();
-          of_device.push_back(std::make_shared<Calls>(calling_device(*transports[d], d, limit)));
+          of_device.push_back(
+              std::make_shared<Calls>(calling_device(*transports[d], d, limit, opening)));
           use(options, *of_device.back());
         },
         [&](ParallelPlan made) { return plan = place ? place(std::move(made)) : std::move(made); },

@@ -162,6 +162,8 @@ TEST_CASE("one GPU sums, splits, begins anew and gives up by the real NCCL", "[e
     auto seat = device.open(std::move(before), alone(generation, sums), "cluster.sums");
     INFO((seat.ok() ? "" : seat.error().message));
     REQUIRE(seat.ok());
+    const auto warm = seat.value().group->begin_warm_up({1, 100000}, transport::within(kEnough));
+    CHECK(warm.wait(transport::within(kEnough)).ok());
     CHECK(sum_of_itself(*seat.value().group, place.value()).ok());
     return std::move(seat).value();
   };

@@ -5,14 +5,20 @@
 
 #include <ATen/ops/ones.h>
 
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/execution/call_facts.hpp"
+#include "engine/execution/failed_device.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "transport/nccl/nccl_streams.hpp"
@@ -25,7 +31,8 @@ using Catch::Matchers::ContainsSubstring;
 /// A cluster whose sums are calls, in this order where the plan has any.
 struct SumsCluster : CallingCluster<NcclSums> {
   explicit SumsCluster(SumOrder order, std::chrono::milliseconds limit = std::chrono::seconds(20),
-                       const std::vector<Standby>& standbys = {})
+                       const std::vector<Standby>& standbys = {},
+                       std::chrono::milliseconds opening = kOpening)
       : CallingCluster(
             limit, [](ExecutorOptions& options, NcclSums& sums) { options.calls = &sums; },
             [&](ParallelPlan made) {
@@ -33,8 +40,23 @@ struct SumsCluster : CallingCluster<NcclSums> {
               made.standbys = standbys;
               scheduler::complete(made);
               return made;
-            }) {}
+            },
+            opening) {}
 };
+
+/// Devices 0 and 2, which share the encoder, open their sums; until one of them has called NCCL.
+std::vector<std::future<Status>> begin_opening(const SumsCluster& calls, FakeCalls& fake) {
+  const int none = (*fake).calls("group_end");
+  std::vector<std::future<Status>> running;
+  for (const std::size_t d : {std::size_t{0}, std::size_t{2}})
+    running.push_back(std::async(std::launch::async, [&calls, d] {
+      return calls.of_device[d]->open(calls.plan, DeviceId{d}, 1);
+    }));
+  const auto soon = transport::within(std::chrono::seconds(20));
+  while ((*fake).calls("group_end") == none && std::chrono::steady_clock::now() < soon)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return running;
+}
 
 TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engine]") {
   FakeCalls fake;
@@ -139,6 +161,61 @@ TEST_CASE("a lost node ends the calls in which it has a part, and no others", "[
   CHECK(ended.error().code == Errc::transport_failed);
   CHECK_THAT(ended.error().message, ContainsSubstring("has lost rank 1: its process ended"));
   CHECK_FALSE(calls.of_device[1]->has_ended(llm).value());
+}
+
+TEST_CASE("the sums of a layout that is open connect nobody", "[engine]") {
+  FakeCalls fake;
+  const auto order = GENERATE(SumOrder::nccl_chain, SumOrder::nccl);
+  CAPTURE(to_string(order));
+  SumsCluster calls(order);
+  const int none = (*fake).calls("connect");
+  calls.require_open(1);
+  const int open = (*fake).calls("connect");
+  CHECK(open > none);
+  calls.cluster->train(0);
+  CHECK((*fake).calls("connect") == open);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("a node that is lost while sums connect ends the opening at once", "[engine][errors]") {
+  FakeCalls fake;
+  SumsCluster calls(SumOrder::nccl_chain);
+  (*fake).script("stall@group_end:0");
+  auto running = begin_opening(calls, fake);
+  calls.of_device[0]->lose(2, {Errc::transport_failed, "its process ended", {}, {}});
+  calls.of_device[2]->lose(0, {Errc::transport_failed, "its process ended", {}, {}});
+  for (const int rank : {0, 1}) {
+    const Status ended = running[static_cast<std::size_t>(rank)].get();
+    REQUIRE_FALSE(ended.ok());
+    CHECK(ended.error().code == Errc::transport_failed);
+    CHECK_THAT(ended.error().message, ContainsSubstring("the NCCL group 'gradients of "));
+    CHECK_THAT(
+        ended.error().message,
+        ContainsSubstring("has lost rank " + std::to_string(1 - rank) + ": its process ended"));
+  }
+  (*fake).script("");
+  calls.require_open(2);
+  CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("sums that do not connect end the opening in its time, with the group's name",
+          "[engine][errors]") {
+  FakeCalls fake;
+  SumsCluster calls(SumOrder::nccl_chain, std::chrono::seconds(20), {}, std::chrono::seconds(6));
+  (*fake).script("stall@group_end:0");
+  const auto begun = std::chrono::steady_clock::now();
+  for (auto& opening : begin_opening(calls, fake)) {
+    const Status ended = opening.get();
+    REQUIRE_FALSE(ended.ok());
+    CHECK(ended.error().code == Errc::timed_out);
+    CHECK_THAT(ended.error().message, ContainsSubstring("NCCL group 'gradients of "));
+    CHECK_THAT(ended.error().message, ContainsSubstring("warm-up has not ended after"));
+    // Nobody knows whose NCCL it is: a node is done without, by no fault of a step.
+    CHECK(failed_opening(ended.error(), c10::kCPU, 1).has_value());
+  }
+  // A third of the time for an opening, and what a loaded machine needs besides.
+  CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
+  (*fake).script("");
 }
 
 TEST_CASE("without GPUs or NCCL the fix says what to do instead", "[engine][errors]") {

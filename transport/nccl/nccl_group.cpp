@@ -1,5 +1,6 @@
 #include "transport/nccl/nccl_group.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/collectives/pieces.hpp"
@@ -163,26 +164,50 @@ Status NcclGroup::sum_everywhere(MutableBuffer data, Scalar scalar, Deadline dea
   return begin_sum(data, scalar, deadline).wait(deadline + kNcclGrace);
 }
 
-Operation NcclGroup::begin_sum(const MutableBuffer& data, Scalar scalar, Deadline deadline) {
+Status NcclGroup::add_sum(Work& work, const MutableBuffer& data, Scalar scalar) {
   const auto count = data.bytes / size_of(scalar);
-  Work work(*this);
   work.keep->push_back(data.owner);
   if (options_.sums == NcclSums::as_nccl_likes) {
     work.fuse({[function = work.calls().all_reduce, to = data.data, count, scalar,
                 on = work.stream()](nccl::Comm comm) {
       return function(to, to, count, type_of(scalar), nccl::ReduceOp::sum, comm, on);
     }});
-  } else {
-    const auto counts = shard_counts(count, static_cast<std::size_t>(size()));
-    const auto starts = starts_of(times(counts, size_of(scalar)));
-    const auto own = static_cast<std::size_t>(rank());
-    auto status = add_shard_sum(work, as_const(data), starts, scalar, at(data, starts[own]));
-    if (!status) return Operation(status);
-    const auto shard = slice(as_const(data), starts[own], starts[own + 1] - starts[own]);
-    add_gathering(work, shard, starts, data);
+    return Done{};
   }
-  return launch("all-reduce of " + std::to_string(count) + " " + name_of(scalar), std::move(work),
-                deadline);
+  const auto counts = shard_counts(count, static_cast<std::size_t>(size()));
+  const auto starts = starts_of(times(counts, size_of(scalar)));
+  const auto own = static_cast<std::size_t>(rank());
+  auto status = add_shard_sum(work, as_const(data), starts, scalar, at(data, starts[own]));
+  if (!status) return status;
+  const auto shard = slice(as_const(data), starts[own], starts[own + 1] - starts[own]);
+  add_gathering(work, shard, starts, data);
+  return Done{};
+}
+
+Operation NcclGroup::begin_sum(const MutableBuffer& data, Scalar scalar, Deadline deadline) {
+  Work work(*this);
+  if (auto status = add_sum(work, data, scalar); !status) return Operation(status);
+  return launch(
+      "all-reduce of " + std::to_string(data.bytes / size_of(scalar)) + " " + name_of(scalar),
+      std::move(work), deadline);
+}
+
+Operation NcclGroup::begin_warm_up(std::vector<std::size_t> lengths, Deadline deadline) {
+  for (auto& length : lengths) length = std::min(length, kWarmUpElementsMax);
+  std::ranges::sort(lengths);
+  const auto twice = std::ranges::unique(lengths);
+  lengths.erase(twice.begin(), twice.end());
+  // In rank order the longest sum uses all pairs of ranks that shorter ones do, as a short one has
+  // few shards. NCCL picks one of several ways by the length, and connects each by itself.
+  if (options_.sums == NcclSums::in_rank_order && lengths.size() > 1) lengths = {lengths.back()};
+  auto memory = stream_->allocate(lengths.empty() ? 0 : lengths.back() * sizeof(float));
+  if (!memory) return Operation(memory.error());
+  Work work(*this);
+  for (const auto length : lengths) {
+    const MutableBuffer data{memory.value().get(), length * sizeof(float), memory.value()};
+    if (auto status = add_sum(work, data, Scalar::fp32); !status) return Operation(status);
+  }
+  return communicator_->launch("warm-up", std::move(work.steps), std::move(work.keep), deadline);
 }
 
 Status NcclGroup::sum_in_shards(ConstBuffer input, std::span<const std::size_t> counts,

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,6 +32,10 @@ enum class NcclSums : std::uint8_t {
   as_nccl_likes,  ///< NCCL's rings and trees: in one pass, with bits that depend on size and
                   ///< layout.
 };
+
+/// Elements of the longest sum of a warm-up: 32 MiB, and in rank order as much beside it at most.
+/// From there on NCCL goes the same way as a rule, and all of 2,000 ranks have a shard.
+inline constexpr std::size_t kWarmUpElementsMax = std::size_t{8} << 20;
 
 /// How long after its deadline an operation may end: the watchdog's own way.
 inline constexpr std::chrono::seconds kNcclGrace{1};
@@ -98,6 +103,14 @@ class NcclGroup final : public Collectives {
   /// held until NCCL has let go of them however it ends. Errors: as `all_reduce`.
   Operation begin_all_reduce(MutableBuffer data, Scalar scalar, Deadline deadline);
 
+  /// Connects the ranks for sums of these lengths, in elements of fp32, by some that nobody reads:
+  /// NCCL connects ranks as they first need each other, for which it takes memory, and may wait for
+  /// what runs on the device. All ranks call it with the same lengths, and first of all; they have
+  /// to be there at about the same time. Of several groups of a device one is warmed up after the
+  /// other, in one order at all ranks: NCCL need not run two first calls side by side. Has no
+  /// number among the calls; does not wait. Errors: as `all_reduce`; infeasible: there is no room.
+  Operation begin_warm_up(std::vector<std::size_t> lengths, Deadline deadline);
+
   /// Sends and receives rows, all of them together, so that ranks that exchange rows cannot wait
   /// for each other in a circle. Those between two ranks match in the order of the calls and lists.
   /// Where rows run in both directions at their own pace, each direction has a group of its own.
@@ -136,6 +149,7 @@ class NcclGroup final : public Collectives {
                        Scalar scalar, std::byte* output);
   void add_gathering(Work& work, const ConstBuffer& piece, std::span<const std::size_t> starts,
                      const MutableBuffer& output);
+  Status add_sum(Work& work, const MutableBuffer& data, Scalar scalar);
   Operation begin_sum(const MutableBuffer& data, Scalar scalar, Deadline deadline);
   Operation launch(std::string what, Work work, Deadline deadline);
   Status run(std::string what, Work work, Deadline deadline);

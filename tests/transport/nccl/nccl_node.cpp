@@ -8,6 +8,8 @@
 //     the group of this number of a generation, out of the one before
 //   step SUMS ROWS SEED COUNT BYTES LIMIT_MS
 //     a sum in one group, and at the same time rows in another: both digests
+//   warm LIMIT_MS GROUP...
+//     begins the warm-ups of these groups in this order, then waits for all of them
 //   split GROUP COLOR SEED COUNT LIMIT_MS OPENING_MS
 //     a sum in a part of the group, which is let go of then: its digest; COLOR -1: `ok none`
 //   state: live communicators, as soon as they are the groups' own; how often NCCL was misused and
@@ -25,6 +27,7 @@
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "tests/transport/nccl/fake_device.hpp"
 #include "tests/transport/node_protocol.hpp"
@@ -63,6 +66,7 @@ class Node {
     if (call == "connect") return connect(line);
     if (call == "open") return open(line);
     if (call == "step") return step(line);
+    if (call == "warm") return warm(line);
     if (call == "split") return split(line);
     if (call == "state") {
       return "ok " + std::to_string(live_soon()) + " " + std::to_string(nccl_.misuses()) + " " +
@@ -158,6 +162,25 @@ class Node {
     if (!exchanged) return to_answer(exchanged);
     return "ok " + std::to_string(digest_of(values->data(), values->size())) + " " +
            std::to_string(digest_of(received->data(), bytes));
+  }
+
+  std::string warm(std::istringstream& line) const {
+    int limit_ms = 0;
+    line >> limit_ms;
+    const auto limit = within(std::chrono::milliseconds(limit_ms));
+    std::vector<Operation> begun;
+    for (std::uint32_t number = 0; line >> number;) {
+      auto* const group = find(number);
+      if (group == nullptr) return "failed not_found there is no group";
+      begun.push_back(group->begin_warm_up({9000}, limit));
+    }
+    Status all = Done{};
+    for (const auto& one : begun) {
+      // The watchdog ends it; the bound here is for the watchdog.
+      const auto status = one.wait(limit + std::chrono::seconds(5));
+      if (all && !status) all = status;
+    }
+    return to_answer(all);
   }
 
   std::string split(std::istringstream& line) {
