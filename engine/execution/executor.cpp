@@ -3,7 +3,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <exception>
 #include <initializer_list>
 #include <new>
 #include <optional>
@@ -23,17 +22,6 @@ bool is_about_memory(const std::string& what) {
   return what.find("not enough memory") != std::string::npos ||
          what.find("can't allocate memory") != std::string::npos ||
          what.find("out of memory") != std::string::npos;
-}
-
-/// What is being caught, in words. A stage of a user's may throw anything.
-std::string thrown_words() {
-  try {
-    throw;
-  } catch (const std::exception& exception) {
-    return exception.what();
-  } catch (...) {
-    return "an exception of unknown type";
-  }
 }
 
 /// While a thread is in the work of an action.
@@ -69,7 +57,6 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
             [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
               return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
             }) {
-  find_host_parameters();
   if (options_.in_hand != nullptr)
     options_.in_hand->belong_to([this](const Action* action) { return long_work(action); });
 }
@@ -101,7 +88,10 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   is_prepared_ = false;
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
-  offloaded_ = report_.peak_offloaded = bytes_in_host();
+  if (auto found = find_host_parameters(); !found.ok()) return found;
+  const auto in_host = bytes_in_host();
+  if (!in_host.ok()) return in_host.error();
+  offloaded_ = report_.peak_offloaded = in_host.value();
   for (auto& [id, own] : host_parameters_) own.changed();
   ready_ns_ = observe::trace_now_ns();
   const bool is_looked_at =
@@ -249,7 +239,7 @@ void Executor::complete(const InFlight& done) {
   for (Shown& shown : outcome.shown)
     options_.audience->show(observed(*done.action, std::move(shown)));
   note_times(done, done.launch->cpu_ns() + observe::thread_cpu_ns() - cpu_begin_ns);
-  if (done.action != nullptr) follow_sum(*done.action);
+  if (done.action != nullptr) follow_sum(*done.action, outcome.entered);
 }
 
 /// After a computation: what was allocated for it is there.
@@ -261,10 +251,10 @@ Status Executor::check_memory(const InFlight& done) const {
 }
 
 /// What of a group's sum begins when an action of it has completed.
-void Executor::follow_sum(const Action& action) {
+void Executor::follow_sum(const Action& action, const at::Tensor& entered) {
   const bool is_call = action.group.valid() && sums_.is_call(action.group);
   if (is_call && action.kind == ActionKind::reduce_send)
-    options_.calls->enter(action.group, sums_.entered(action.group), wake_);
+    options_.calls->enter(action.group, entered, wake_);
   // The sum is on its way; who waits for it need not wait for its norm.
   if (action.kind == ActionKind::reduce ||
       (is_call && action.kind == ActionKind::reduce_receive && sums_.measures(action.group)))
@@ -323,20 +313,24 @@ Status Executor::check_sends() {
 Result<bool> Executor::is_decided() {
   if (decision_) return true;
   if (!in_flight_.empty()) return false;
-  try {
-    if (!is_prepared_)
-      for (auto& [id, program] : stages_) {
-        for (auto& loss : program->losses()) prepared_.losses.push_back(std::move(loss));
-        for (auto& loss : program->auxiliary()) prepared_.auxiliary.push_back(std::move(loss));
-      }
-  } catch (...) {
-    const std::string thrown = thrown_words();
-    const Error error = describe(nullptr, thrown);
-    thrown_ = failed_work(nullptr, thrown, error);
-    return error;
-  }
+  if (!is_prepared_)
+    if (auto told = take_losses(); !told.ok()) return std::move(told).error();
   is_prepared_ = true;
   return false;
+}
+
+Status Executor::take_losses() {
+  for (auto& [id, program] : stages_) {
+    auto told = ask(id, "losses", [this, &own = *program] {
+      for (auto& loss : own.losses()) prepared_.losses.push_back(std::move(loss));
+    });
+    if (told.ok())
+      told = ask(id, "auxiliary", [this, &own = *program] {
+        for (auto& loss : own.auxiliary()) prepared_.auxiliary.push_back(std::move(loss));
+      });
+    if (!told.ok()) return told;
+  }
+  return Done{};
 }
 
 void Executor::decide(const Decision& decision) {
@@ -377,7 +371,8 @@ Status Executor::end_work() {
   if (options_.in_hand != nullptr) options_.in_hand->dropped();
   taken_.clear();
   // Where an update failed before they went back.
-  for (const GroupId group : std::exchange(fetched_, {})) kept(group).state->forget_fetched_state();
+  for (const GroupId group : std::exchange(fetched_, {}))
+    if (auto forgot = forget_state(group); ended.ok() && !forgot.ok()) ended = std::move(forgot);
   if (auto back = put_back_parameters(); ended.ok() && !back.ok()) ended = back;
   return ended;
 }
@@ -386,7 +381,9 @@ Status Executor::abandon() {
   Status ended = end_work();
   mailbox_.begin(0, {});
   for (auto& [id, program] : stages_)
-    if (auto dropped = drop(id, *program); ended.ok() && !dropped.ok()) ended = std::move(dropped);
+    if (auto dropped = let_go(id, "abandon", [&own = *program] { own.abandon(); });
+        ended.ok() && !dropped.ok())
+      ended = std::move(dropped);
   iteration_.reset();
   return ended;
 }

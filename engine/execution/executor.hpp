@@ -54,6 +54,7 @@ class Executor : private Viewer {
 
   /// Starts an iteration. Its receives are posted ahead of use up to `receive_bound`. One that
   /// failed and was not abandoned is given up first. REQUIRES: no other one is running.
+  /// Errors: as `advance`, and `abandon` where one is given up first.
   /// `samples`: of this node, until the iteration ends; content from other nodes is added to them.
   Status begin(std::shared_ptr<const IterationPlan> plan, SampleStore& samples);
 
@@ -102,6 +103,7 @@ class Executor : private Viewer {
     std::vector<Parcel> parcels;
     std::vector<MeasuredChunk> measured;  ///< In host memory.
     std::vector<HolderHash> hashes;
+    at::Tensor entered;                 ///< What the device gives to a call for a sum.
     std::optional<Bytes> activations;   ///< Of the stages, after a computation.
     Bytes moved;                        ///< To host memory, or back from it.
     Bytes taken;                        ///< Of host memory, for good.
@@ -123,7 +125,7 @@ class Executor : private Viewer {
   Status complete_launches();
   void complete(const InFlight& done);
   Status check_memory(const InFlight& done) const;
-  void follow_sum(const Action& action);
+  void follow_sum(const Action& action, const at::Tensor& entered);
   Result<bool> has_sum(const Action& action);
   Result<bool> has_arrived(const Action& action);
   void note_failed_call(const Error& error);
@@ -140,7 +142,10 @@ class Executor : private Viewer {
   void note_wait(const Action& action) const;
   void note_copy();
   Status end_work();
-  Status drop(StageId id, StageProgram& program) const;
+  static std::string thrown_words();
+  std::string words_of(StageId id) const;
+  Status ask(StageId id, const std::string& call, const std::function<void()>& asks);
+  Status let_go(StageId id, const std::string& call, const std::function<void()>& tell) const;
   static void show_to_nobody(StageProgram& program);
   Work work_of(const Action& action);
   Work send(const Action& action);
@@ -152,12 +157,13 @@ class Executor : private Viewer {
   Work take_sums(const Action& action);
   Work move_activations(const Action& action);
   Work move_state(const Action& action);
-  void find_host_parameters();
+  Status find_host_parameters();
   Work move_parameters(const Action& action);
   bool have_gone(ActionKind kind) const;
   void put_back_state();
   Status put_back_parameters();
-  Bytes bytes_in_host() const;
+  Status forget_state(GroupId group) const;
+  Result<Bytes> bytes_in_host();
   Bytes held_by_stages() const;
   void note_moved(const InFlight& done);
   Work measure(GroupId group);
@@ -168,6 +174,7 @@ class Executor : private Viewer {
   double slowness(const SlowRows& slow, const Stage& stage,
                   const std::vector<std::int32_t>& part) const;
   Result<bool> is_decided();
+  Status take_losses();
   bool may_update();
   void optimizer_step(StageId stage, const Decision& decision, std::vector<HolderHash>& hashes);
   void standby_step(const Decision& decision, std::vector<HolderHash>& hashes);
@@ -180,6 +187,7 @@ class Executor : private Viewer {
     std::size_t holder = 0;
   };
   Kept kept(GroupId group) const;
+  StageId keeper_of(GroupId group) const;
   void finish();
   Status check_sends();
   Status post_receives();

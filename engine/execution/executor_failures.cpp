@@ -1,5 +1,7 @@
 // What is told of work that failed, or that does not return: where it was and of which samples.
 
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -41,6 +43,17 @@ std::vector<std::string> Executor::ids_of(const Action* action) const {
   return ids;
 }
 
+/// What is being caught, in words. A stage of a user's may throw anything.
+std::string Executor::thrown_words() {
+  try {
+    throw;
+  } catch (const std::exception& exception) {
+    return exception.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
 /// What a stage has thrown (the first line), and where: stages may be a user's.
 Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
   if (fix.empty())
@@ -52,16 +65,37 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
   if (action != nullptr) message += ", " + std::string(to_string(action->kind));
   const auto place = place_of(action, *iteration_);
   if (!place) return {Errc::internal, message, {}, std::move(fix)};
-  std::vector<std::string> layers, samples;
-  for (const LayerRun& run : plan_.at(place->stage).runs)
-    layers.push_back(plan_.model.at(run.module).name + " layers " +
-                     std::to_string(run.layers.begin) + " to " +
-                     std::to_string(run.layers.end - 1));
+  std::vector<std::string> samples;
   for (const std::string& id : ids_of(action)) samples.push_back("'" + id + "'");
-  message += " of stage " + std::to_string(place->stage.index()) + " (" + joined(layers) + ")" +
+  message += " of " + words_of(place->stage) +
              (samples.empty() ? "" : " for samples " + joined_up_to(kNamedSamplesMax, samples)) +
              " of microbatch " + std::to_string(place->microbatch.index());
   return {Errc::internal, message, {}, std::move(fix)};
+}
+
+/// As `stage 2 (vision layers 0 to 1, llm layers 0 to 3)`.
+std::string Executor::words_of(StageId id) const {
+  std::vector<std::string> layers;
+  for (const LayerRun& run : plan_.at(id).runs)
+    layers.push_back(plan_.model.at(run.module).name + " layers " +
+                     std::to_string(run.layers.begin) + " to " +
+                     std::to_string(run.layers.end - 1));
+  return "stage " + std::to_string(id.index()) + " (" + joined(layers) + ")";
+}
+
+/// What a stage throws that is asked beside the work of the list is an error of its step. `id`:
+/// invalid where the device asks what it keeps without a stage.
+Status Executor::ask(StageId id, const std::string& call, const std::function<void()>& asks) {
+  try {
+    asks();
+    return Done{};
+  } catch (...) {
+    const std::string thrown = thrown_words();
+    Error error = describe(nullptr, thrown);
+    if (id.valid()) error.message += ", `" + call + "` of " + words_of(id);
+    thrown_ = failed_work(nullptr, thrown, error);
+    return error;
+  }
 }
 
 /// What an action is whose work does not return, should nobody wait for it any longer.
@@ -76,17 +110,18 @@ LongWork Executor::long_work(const Action* action) const {
   return work;
 }
 
-/// What one stage throws keeps no other one from dropping what it has.
-Status Executor::drop(StageId id, StageProgram& program) const {
-  auto dropped = call_guarded(Errc::internal, [&]() -> Status {
-    program.abandon();
+/// What one stage throws keeps no other one from dropping what it has. `id`: as of `ask`.
+Status Executor::let_go(StageId id, const std::string& call,
+                        const std::function<void()>& tell) const {
+  auto told = call_guarded(Errc::internal, [&]() -> Status {
+    tell();
     return Done{};
   });
-  if (dropped.ok()) return dropped;
+  if (told.ok()) return told;
   return Error{Errc::internal,
-               "`abandon` of stage " + std::to_string(id.index()) + " on device " +
-                   std::to_string(options_.device.index()) + " " +
-                   first_line(dropped.error().message),
+               "`" + call + "`" + (id.valid() ? " of stage " + std::to_string(id.index()) : "") +
+                   " on device " + std::to_string(options_.device.index()) + " " +
+                   first_line(told.error().message),
                {},
                "where the stage is a plug-in's, correct it (`troupe check` tries it); else it is a "
                "defect: please report it with the job file and the log"};

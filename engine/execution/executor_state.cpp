@@ -2,6 +2,9 @@
 // compute; how they come to the device and go back.
 
 #include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "engine/execution/executor.hpp"
 #include "runtime/vocabulary/host_state.hpp"
@@ -15,6 +18,13 @@ Executor::Kept Executor::kept(GroupId group) const {
     if (is_here(uses[i].stage)) return {&stages_.at(uses[i].stage)->state(group, uses[i].layer), i};
   const auto standby = standby_.groups().find(group);
   return {standby == standby_.groups().end() ? nullptr : standby->second.get(), uses.size()};
+}
+
+/// Whose `state` that is; invalid: nobody's, the device keeps it without a stage.
+StageId Executor::keeper_of(GroupId group) const {
+  for (const ParameterUse& use : plan_.groups[group.index()].uses)
+    if (is_here(use.stage)) return use.stage;
+  return {};
 }
 
 /// Nothing moves where a step is discarded.
@@ -43,20 +53,35 @@ bool Executor::have_gone(ActionKind kind) const {
 }
 
 /// Of stages that give their parameters away; not those that stages of this device share, or that
-/// it keeps without a stage.
-void Executor::find_host_parameters() {
+/// it keeps without a stage. In the first step: what a stage throws is an error of one.
+Status Executor::find_host_parameters() {
   const auto gives_away = [&](const auto& entry) { return parameters_in_host(plan_, entry.first); };
-  if (std::none_of(stages_.begin(), stages_.end(), gives_away)) return;
+  if (!host_parameters_.empty() || std::none_of(stages_.begin(), stages_.end(), gives_away))
+    return Done{};
   std::map<StageId, std::vector<models::Parameter*>> parameters;
   ParameterMemory seen, shared;
   const auto see = [&](const std::vector<models::Parameter*>& of) {
     for (const auto* memory : memory_of(of))
       if (!seen.insert(memory).second) shared.insert(memory);
   };
-  for (const auto& [id, program] : stages_) see(parameters[id] = program->parameters());
+  for (const auto& [id, program] : stages_) {
+    auto told = ask(id, "parameters", [&see, &own = parameters[id], &asked = *program] {
+      own = asked.parameters();
+      see(own);
+    });
+    if (!told.ok()) return told;
+  }
   for (const auto& [group, state] : standby_.groups()) see(state->parameters());
-  for (const auto& [id, own] : parameters)
-    if (parameters_in_host(plan_, id)) host_parameters_.try_emplace(id, own, shared);
+  std::map<StageId, HostParameters> found;
+  for (const auto& [id, own] : parameters) {
+    if (!parameters_in_host(plan_, id)) continue;
+    auto told = ask(id, "parameters", [&found, &shared, &id = id, &own = own] {
+      found.try_emplace(id, own, shared);
+    });
+    if (!told.ok()) return told;
+  }
+  host_parameters_ = std::move(found);
+  return Done{};
 }
 
 Executor::Work Executor::move_parameters(const Action& action) {
@@ -105,13 +130,25 @@ void Executor::put_back_state() {
     });
 }
 
-Bytes Executor::bytes_in_host() const {
+/// Of what is fetched and not back; the copies go nowhere.
+Status Executor::forget_state(GroupId group) const {
+  return let_go(keeper_of(group), "forget_fetched_state",
+                [this, group] { kept(group).state->forget_fetched_state(); });
+}
+
+Result<Bytes> Executor::bytes_in_host() {
   Bytes bytes;
   for (const auto& [id, own] : host_parameters_) bytes += own.in_host();
-  for (std::size_t g = 0; g < plan_.groups.size(); ++g)
-    if (moments_in_host(plan_, GroupId{g}))
-      if (const Kept own = kept(GroupId{g}); own.state != nullptr)
-        bytes += own.state->optimizer_bytes();
+  for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
+    const GroupId group{g};
+    if (!moments_in_host(plan_, group)) continue;
+    Kept own;
+    auto told = ask(keeper_of(group), "state", [&] { own = kept(group); });
+    if (told.ok() && own.state != nullptr)
+      told =
+          ask(keeper_of(group), "optimizer_bytes", [&] { bytes += own.state->optimizer_bytes(); });
+    if (!told.ok()) return std::move(told).error();
+  }
   return bytes;
 }
 

@@ -116,7 +116,9 @@ Executor::Work Executor::work_of(const Action& action) {
     case ActionKind::receive_content: return receive_content(action);
     case ActionKind::reduce_send:
       return [this, &action](Outcome& outcome) -> Status {
-        return give(sums_.send(action.group), outcome);
+        Status given = give(sums_.send(action.group), outcome);
+        if (sums_.is_call(action.group)) outcome.entered = sums_.entered(action.group);
+        return given;
       };
     case ActionKind::reduce_partial:
     case ActionKind::reduce:

@@ -104,11 +104,13 @@ struct CallingCluster {
   ParallelPlan plan;
 
   /// Calls end within `limit`, and what opens a group within `opening`. `use` gives an executor
-  /// those of its device, `place` may put another plan in place of the usual.
+  /// those of its device, `place` may put another plan, `program` another program of a stage, in
+  /// place of the usual.
   CallingCluster(std::chrono::milliseconds limit,
                  const std::function<void(ExecutorOptions&, Calls&)>& use,
                  const std::function<ParallelPlan(ParallelPlan)>& place = {},
-                 std::chrono::milliseconds opening = kOpening) {
+                 std::chrono::milliseconds opening = kOpening,
+                 std::function<StageProgram*(StageId, ModelStage&)> program = {}) {
     std::vector<transport::Transport*> transports;
     cluster = std::make_unique<Cluster>(
         late_job(), std::vector<SlowRows>{},
@@ -119,7 +121,8 @@ struct CallingCluster {
           use(options, *of_device.back());
         },
         [&](ParallelPlan made) { return plan = place ? place(std::move(made)) : std::move(made); },
-        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); });
+        [&](std::unique_ptr<transport::Transport>& made) { transports.push_back(made.get()); },
+        std::move(program));
   }
 
   /// Opens what all devices have for a generation, at once.

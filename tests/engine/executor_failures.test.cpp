@@ -2,18 +2,42 @@
 
 #include "tests/torch_catch.hpp"
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/executor.hpp"
 #include "tests/engine/hooked_stage.hpp"
+#include "tests/engine/hooked_state.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
 namespace {
 
-/// Throws what is no `std::exception` in this call, as long as it is named.
+/// Tells its stage which call comes.
+class TiredState final : public HookedState {
+ public:
+  TiredState(GroupState& inner, std::function<void(const std::string&)> tell)
+      : HookedState(inner), tell_(std::move(tell)) {}
+
+  Bytes optimizer_bytes() const override {
+    tell_("optimizer_bytes");
+    return HookedState::optimizer_bytes();
+  }
+  void forget_fetched_state() override {
+    tell_("forget_fetched_state");
+    HookedState::forget_fetched_state();
+  }
+
+ private:
+  std::function<void(const std::string&)> tell_;
+};
+
+/// Throws what is no `std::exception` in this call, its own or of its states, as long as it is
+/// named.
 class TiredStage final : public HookedStage {
  public:
   TiredStage(StageProgram& inner, const std::string& call)
@@ -31,6 +55,18 @@ class TiredStage final : public HookedStage {
     throw_in("auxiliary");
     return {};
   }
+  std::vector<models::Parameter*> parameters() override {
+    throw_in("parameters");
+    return HookedStage::parameters();
+  }
+  GroupState& state(GroupId group, LayerId layer) override {
+    throw_in("state");
+    auto& own = states_[{group, layer}];
+    if (!own)
+      own = std::make_unique<TiredState>(HookedStage::state(group, layer),
+                                         [this](const std::string& call) { throw_in(call); });
+    return *own;
+  }
 
   int thrown() const { return thrown_; }
 
@@ -43,7 +79,25 @@ class TiredStage final : public HookedStage {
 
   const std::string& call_;
   mutable int thrown_ = 0;
+  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<TiredState>> states_;
 };
+
+/// What is said of it where it is of device 2, up to its layers.
+std::string told_of(const std::string& call) {
+  return "an exception of unknown type, in step 1 on device 2, `" + call +
+         "` of stage 2 (vision layers 0 to ";
+}
+
+/// The tiny job with this of encoders in host memory.
+job::Job offloading_job(const std::string& offloads) {
+  job::Job job = tiny_job();
+  job.scheduler.offload_encoders = offloads;
+  if (offloads == "parameters") {  // Only where the llm has a phase of its own.
+    job.scheduler.schedule = "three-phase";
+    job.train.global_batch_size = 12;
+  }
+  return job;
+}
 
 TEST_CASE("whatever a stage throws as it tells of its losses is an error of its step",
           "[engine][errors]") {
@@ -60,11 +114,84 @@ TEST_CASE("whatever a stage throws as it tells of its losses is an error of its 
     const Status ended = cluster.advance_to(Progress::committing);
     REQUIRE_FALSE(ended.ok());
     CHECK(ended.error().code == Errc::internal);
-    CHECK(ended.error().message == "an exception of unknown type, in step 1 on device 2");
+    INFO(ended.error().message);
+    CHECK(ended.error().message.starts_with(told_of(call)));
     const auto thrown = cluster.executor(2).take_thrown();
     REQUIRE(thrown);
     CHECK(thrown->thrown == "an exception of unknown type");
     CHECK(tired->thrown() == 1);
+  }
+}
+
+TEST_CASE("what a stage throws that is asked what it has in host memory is an error of its step",
+          "[engine][errors]") {
+  using Case = std::pair<std::string, std::string>;
+  for (const auto& [name, offloads] : {Case{"parameters", "parameters"}, Case{"state", "moments"},
+                                       Case{"optimizer_bytes", "moments"}}) {
+    CAPTURE(name);
+    std::string call = name;
+    std::vector<std::unique_ptr<TiredStage>> tired;  // The cluster tells them when it ends.
+    Cluster cluster(offloading_job(offloads), {}, {}, {}, {},
+                    [&](StageId id, ModelStage& inner) -> StageProgram* {
+                      if (id != StageId{2}) return &inner;  // Of device 2.
+                      return tired.emplace_back(std::make_unique<TiredStage>(inner, call)).get();
+                    });
+    SampleStore store;
+    auto planned = plan_tiny_batch(cluster.setup(), cluster.plan(), store);
+    REQUIRE(planned.ok());
+    const auto iteration =
+        std::make_shared<const IterationPlan>(std::move(planned.value().iteration));
+    Executor& executor = cluster.executor(2);
+    const Status begun = executor.begin(iteration, store);
+    REQUIRE_FALSE(begun.ok());
+    CHECK(begun.error().code == Errc::internal);
+    INFO(begun.error().message);
+    CHECK(begun.error().message.starts_with(told_of(name)));
+    const auto thrown = executor.take_thrown();
+    REQUIRE(thrown);
+    CHECK(thrown->step == 1);
+    CHECK((thrown->error == begun.error()));
+    // The step can be given up, and begun anew.
+    REQUIRE(executor.abandon().ok());
+    call.clear();
+    CHECK(executor.begin(iteration, store).ok());
+  }
+}
+
+TEST_CASE("what a stage throws as an update is given up does not end the process",
+          "[engine][errors][recovery]") {
+  using Case = std::pair<std::string, std::string>;
+  for (const auto& [name, told] :
+       {Case{"forget_fetched_state",
+             "`forget_fetched_state` of stage 0 on device 0 throws no std::exception"},
+        // As the moments were to go back.
+        Case{"state", "an exception of unknown type, in step 1 on device 0"}}) {
+    CAPTURE(name);
+    std::string call;
+    int left = -1;  // So many actions of device 0 more; below 0: all.
+    std::vector<std::unique_ptr<TiredStage>> tired;  // The cluster tells them when it ends.
+    Cluster cluster(
+        offloading_job("moments"), {},
+        [&left](ExecutorOptions& options) {
+          if (options.device == DeviceId{0})
+            options.yields = [&left] { return left >= 0 && left-- == 0; };
+        },
+        {}, {},
+        [&](StageId id, ModelStage& inner) -> StageProgram* {
+          if (id != StageId{0}) return &inner;
+          return tired.emplace_back(std::make_unique<TiredStage>(inner, call)).get();
+        });
+    cluster.begin(0);
+    REQUIRE(cluster.advance_to(Progress::committing).ok());
+    cluster.decide(cluster.outcome().decision);
+    left = 2;  // Commit; the moments of a group come.
+    REQUIRE(cluster.executor(0).advance().value() == Progress::yielded);
+    call = name;
+    const Status given_up = cluster.executor(0).abandon();
+    REQUIRE_FALSE(given_up.ok());
+    CHECK(given_up.error().code == Errc::internal);
+    CHECK(given_up.error().message == told);
+    CHECK(tired.front()->thrown() > 0);
   }
 }
 

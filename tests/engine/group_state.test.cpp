@@ -5,43 +5,31 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/engine/hooked_stage.hpp"
+#include "tests/engine/hooked_state.hpp"
 #include "tests/engine/tiny_cluster.hpp"
 
 namespace troupe::engine {
 namespace {
 
 /// A state of a user's around the engine's, which counts the steps of its optimizer.
-class OwnState final : public GroupState {
+class OwnState final : public HookedState {
  public:
-  OwnState(GroupState& inner, int& updates) : inner_(inner), updates_(updates) {}
+  OwnState(GroupState& inner, int& updates) : HookedState(inner), updates_(updates) {}
 
-  const std::vector<models::Parameter*>& parameters() const override { return inner_.parameters(); }
-  at::Tensor& gradients() override { return inner_.gradients(); }
-  const std::vector<IndexRange>& own_updates() const override { return inner_.own_updates(); }
-  void copy_gradients(std::map<std::string, at::Tensor>& target) const override {
-    inner_.copy_gradients(target);
-  }
-  Bytes optimizer_bytes() const override { return inner_.optimizer_bytes(); }
-  Bytes fetch_state(Device& device) override { return inner_.fetch_state(device); }
-  Bytes offload_state(Device& device) override { return inner_.offload_state(device); }
-  bool has_fetched_state() const override { return inner_.has_fetched_state(); }
-  void forget_fetched_state() override { inner_.forget_fetched_state(); }
   void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
               double clip) override {
     ++updates_;
-    inner_.update(options, step, learning_rate, clip);
+    HookedState::update(options, step, learning_rate, clip);
   }
-  std::uint64_t hash() const override { return inner_.hash(); }
 
  private:
-  GroupState& inner_;
   int& updates_;
 };
 

@@ -10,17 +10,21 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/execution/call_facts.hpp"
 #include "engine/execution/failed_device.hpp"
 #include "engine/execution/nccl_sums.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
+#include "tests/engine/hooked_stage.hpp"
 #include "transport/nccl/nccl_streams.hpp"
 
 namespace troupe::engine {
@@ -32,7 +36,8 @@ using Catch::Matchers::ContainsSubstring;
 struct SumsCluster : CallingCluster<NcclSums> {
   explicit SumsCluster(SumOrder order, std::chrono::milliseconds limit = std::chrono::seconds(20),
                        const std::vector<Standby>& standbys = {},
-                       std::chrono::milliseconds opening = kOpening)
+                       std::chrono::milliseconds opening = kOpening,
+                       std::function<StageProgram*(StageId, ModelStage&)> program = {})
       : CallingCluster(
             limit, [](ExecutorOptions& options, NcclSums& sums) { options.calls = &sums; },
             [&](ParallelPlan made) {
@@ -41,7 +46,22 @@ struct SumsCluster : CallingCluster<NcclSums> {
               scheduler::complete(made);
               return made;
             },
-            opening) {}
+            opening, std::move(program)) {}
+};
+
+/// Throws where it is asked for what it keeps by the thread that made it, and not in work of its
+/// device.
+class DeviceStage final : public HookedStage {
+ public:
+  explicit DeviceStage(StageProgram& inner) : HookedStage(inner, [] {}) {}
+
+  GroupState& state(GroupId group, LayerId layer) override {
+    if (std::this_thread::get_id() == thread_) throw std::runtime_error("asked beside work");
+    return HookedStage::state(group, layer);
+  }
+
+ private:
+  const std::thread::id thread_ = std::this_thread::get_id();
 };
 
 /// Devices 0 and 2, which share the encoder, open their sums; until one of them has called NCCL.
@@ -88,6 +108,19 @@ TEST_CASE("in NCCL's own order all holders agree", "[engine]") {
     for (const auto& holder : calls.cluster->executor(device).take_report().hashes)
       CHECK(hashes.emplace(holder.group, holder.hash).first->second == holder.hash);
   CHECK(hashes.size() == calls.plan.groups.size());
+}
+
+TEST_CASE("what enters a call is asked of a stage in work of its device", "[engine][errors]") {
+  FakeCalls fake;
+  std::vector<std::unique_ptr<DeviceStage>> stages;  // The cluster tells them when it ends.
+  SumsCluster calls(SumOrder::nccl, std::chrono::seconds(20), {}, kOpening,
+                    [&](StageId, ModelStage& inner) -> StageProgram* {
+                      return stages.emplace_back(std::make_unique<DeviceStage>(inner)).get();
+                    });
+  calls.require_open(1);
+  const int before = (*fake).calls("all_reduce");
+  calls.cluster->train(0);
+  CHECK((*fake).calls("all_reduce") > before);
 }
 
 TEST_CASE("who is on standby adds nothing to a call and gets its sum", "[engine]") {
