@@ -6,6 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/vocabulary/nearest_word.hpp"
 #include "scheduler/cost/profile_batch.hpp"
@@ -41,6 +44,9 @@ std::vector<std::int32_t> degrees(Reader& in, const std::string& key) {
 class LayoutReader {
  public:
   explicit LayoutReader(const Json& input) : in_(input, "input") {}
+
+  /// Once read: whether any module says what of it is in host memory.
+  bool tells_moved() const { return tells_moved_; }
 
   Result<LayoutInput> read() {
     in_.only({"modules", "samples", "devices", "devices_per_node", "device_memory_bytes",
@@ -84,7 +90,7 @@ class LayoutReader {
   void read_module(std::size_t m) {
     Reader in = in_.element("modules", m);
     in.only({"name", "next", "freeze", "layers", "state_bytes", "valid_tp", "valid_cp", "speedup",
-             "gradient_bytes"});
+             "gradient_bytes", "offloaded_share", "leaving_bytes"});
     LayoutModule module;
     module.name = names_[m];
     if (std::count(names_.begin(), names_.end(), module.name) > 1)
@@ -97,6 +103,7 @@ class LayoutReader {
     module.layers = static_cast<std::int32_t>(in.integer("layers", 1, kMaxCount));
     module.state_bytes = in.number("state_bytes", 0, kMaxBytes);
     module.gradient_bytes = in.number_or("gradient_bytes", 0, 0, kMaxBytes);
+    read_moved(in, module);
     module.valid_tp = degrees(in, "valid_tp");
     module.valid_cp = degrees(in, "valid_cp");
     if (in.has("speedup")) {
@@ -116,6 +123,30 @@ class LayoutReader {
     }
     in_.absorb(in);
     result_.modules.push_back(std::move(module));
+  }
+
+  /// What of a module is in host memory while the llm computes.
+  void read_moved(Reader& in, LayoutModule& module) {
+    module.offloaded_share = in.number_or("offloaded_share", 0, 0, 1);
+    module.leaving_bytes = in.number_or("leaving_bytes", 0, 0, kMaxBytes);
+    tells_moved_ = tells_moved_ || in.has("offloaded_share") || in.has("leaving_bytes");
+    const auto bytes = [](double value) {
+      return std::to_string(static_cast<std::int64_t>(value));
+    };
+    if (module.leaving_bytes > module.state_bytes)
+      in.fail("leaving_bytes",
+              "parameters that leave are part of state_bytes, and " + bytes(module.leaving_bytes) +
+                  " are more than its " + bytes(module.state_bytes),
+              "nearest choice: " + bytes(module.state_bytes));
+    if (!module.next.empty()) return;
+    for (const auto& [key, value] : {std::pair("offloaded_share", module.offloaded_share),
+                                     std::pair("leaving_bytes", module.leaving_bytes)})
+      if (value > 0)
+        in.fail(key,
+                "'" + module.name +
+                    "' has no next, so it is the llm, which computes while others are in host "
+                    "memory",
+                "leave it out here, or name in next who takes the output of '" + module.name + "'");
   }
 
   std::int32_t index_of(Reader& where, const std::string& key, const std::string& name) {
@@ -157,10 +188,12 @@ class LayoutReader {
   Reader in_;
   LayoutInput result_;
   std::vector<std::string> names_;
+  bool tells_moved_ = false;
 };
 
 Result<Json> solve_layout(const Json& input) {
-  auto read = LayoutReader(input).read();
+  LayoutReader reader(input);
+  auto read = reader.read();
   if (!read.ok()) return read.error();
   const auto begin = Clock::now();
   const auto choice = scheduler::search_layout(read.value());
@@ -168,6 +201,7 @@ Result<Json> solve_layout(const Json& input) {
   const double compute_ms = ms_since(begin);
   Json layouts = Json::object();
   Json memory = Json::object();
+  Json host_memory = Json::object();
   for (std::size_t m = 0; m < choice.value().modules.size(); ++m) {
     const auto& layout = choice.value().modules[m];
     const auto& name = read.value().modules[m].name;
@@ -177,13 +211,16 @@ Result<Json> solve_layout(const Json& input) {
                      {"dp", layout.dp},
                      {"cuts", layout.cuts}};
     memory[name] = layout.memory_bytes;
+    host_memory[name] = layout.host_memory_bytes;
   }
-  return Json{{"layouts", std::move(layouts)},
+  Json output{{"layouts", std::move(layouts)},
               {"microbatch_size", choice.value().microbatch_size},
               {"expected_step_ms", choice.value().expected_step_ms},
-              {"memory_bytes", std::move(memory)},
-              {"evaluated", choice.value().evaluated},
-              {"compute_ms", compute_ms}};
+              {"memory_bytes", std::move(memory)}};
+  if (reader.tells_moved()) output["host_memory_bytes"] = std::move(host_memory);
+  output["evaluated"] = choice.value().evaluated;
+  output["compute_ms"] = compute_ms;
+  return output;
 }
 
 Result<Json> solve_profile_batch(const Json& input) {
@@ -237,7 +274,11 @@ const char* const kLayoutSchema = R"({
                "layers": integer >= 1, "state_bytes": bytes of the whole module,
                "valid_tp"?: [degrees] (default [1]), "valid_cp"?: [degrees] (default [1]),
                "speedup"?: {"tp,cp": factor over one device} (default tp x cp),
-               "gradient_bytes"?: summed over its replicas in every step (default 0)}...],
+               "gradient_bytes"?: summed over its replicas in every step (default 0),
+               "offloaded_share"?: of activations, 0 to 1 (default 0),
+               "leaving_bytes"?: of state_bytes, parameters (default 0)}...]
+             (what is in host memory while the llm computes, with shared placement; not of the
+              llm. The time of copies belongs into forward_ms and backward_ms),
   "samples": [{module: {"forward_ms": ms on one device, "backward_ms": ms as it is trained,
                         "activation_bytes"?: bytes, "boundary_bytes"?: bytes}}...]
              (a module left out: no work),

@@ -69,21 +69,13 @@ class Search {
  private:
   struct State {
     std::int32_t devices = 0;
-    double slowest_ms = 0;    ///< Largest mean stage.
-    double path_ms = 0;       ///< Longest path of fills.
-    std::int32_t depth = 0;   ///< Longest path of stages.
-    double extra_ms = 0;      ///< Resharding, or the step times of shared modules.
-    double update_ms = 0;     ///< Longest update; shared placement: sum over modules.
-    double state_bytes = 0;   ///< Shared placement: sum over modules.
-    double memory_bytes = 0;  ///< The same with a microbatch of each.
-    /// Of these, with shared placement; what is offloaded of all modules, and of the one with most.
-    double llm_bytes = 0, leaving_bytes = 0, offloaded_bytes = 0, most_offloaded_bytes = 0;
-
-    /// Of `memory_bytes`: beside the llm's microbatch is nothing that is offloaded or leaves.
-    double held_bytes() const {
-      const double in_turn = std::max(most_offloaded_bytes, llm_bytes - leaving_bytes);
-      return memory_bytes - (offloaded_bytes + llm_bytes - in_turn);
-    }
+    double slowest_ms = 0;   ///< Largest mean stage.
+    double path_ms = 0;      ///< Longest path of fills.
+    std::int32_t depth = 0;  ///< Longest path of stages.
+    double extra_ms = 0;     ///< Resharding, or the step times of shared modules.
+    double update_ms = 0;    ///< Longest update; shared placement: sum over modules.
+    double state_bytes = 0;  ///< Shared placement: sum over modules.
+    SharedBytes kept;        ///< Shared placement: of all modules.
   };
 
   std::vector<LayoutOption> options_of(std::size_t module, std::int64_t microbatches,
@@ -244,17 +236,11 @@ class Search {
     const auto in_flight =
         static_cast<double>(shared ? 1 : std::min<std::int64_t>(count, behind_depth_[at(module)]));
     const double memory = option.state_bytes + in_flight * option.activation_bytes;
-    state.memory_bytes = shared ? state.memory_bytes + memory : memory;
     state.state_bytes += option.state_bytes;
     state.update_ms =
         shared ? state.update_ms + option.update_ms : std::max(state.update_ms, option.update_ms);
-    if (shared) {
-      if (input_.modules[at(module)].next.empty()) state.llm_bytes = option.activation_bytes;
-      state.leaving_bytes += option.leaving_bytes;
-      state.offloaded_bytes += option.offloaded_bytes;
-      state.most_offloaded_bytes = std::max(state.most_offloaded_bytes, option.offloaded_bytes);
-    }
-    if (state.held_bytes() > input_.device_memory_bytes) return false;
+    if (shared) state.kept.add(option, input_.modules[at(module)].next.empty());
+    if ((shared ? state.kept.at_once() : memory) > input_.device_memory_bytes) return false;
     chosen_[at(module)] = {&option, memory};
     state.devices =
         shared ? std::max(state.devices, option.devices) : state.devices + option.devices;
@@ -287,9 +273,10 @@ class Search {
       ms = step.ms;
       for (std::size_t m = 0; m < chosen_.size(); ++m) {
         const LayoutOption& option = *chosen_[m].option;
-        chosen_[m].memory_bytes =
-            option.state_bytes + option.offloaded_bytes +
-            static_cast<double>(step.kept[m]) * (option.activation_bytes - option.offloaded_bytes);
+        const auto kept = static_cast<double>(step.kept[m]);
+        chosen_[m].memory_bytes = option.state_bytes + option.offloaded_bytes +
+                                  kept * (option.activation_bytes - option.offloaded_bytes);
+        chosen_[m].host_memory_bytes = option.leaving_bytes + kept * option.offloaded_bytes;
       }
     }
     const bool equal = std::abs(ms - best_ms_) <= 1e-12 * ms;
@@ -301,7 +288,13 @@ class Search {
     best_.modules.clear();
     for (std::size_t m = 0; m < chosen_.size(); ++m) {
       const auto& option = *chosen_[m].option;
-      ModuleLayout layout{option.tp, option.cp, option.pp, option.dp, {0}, chosen_[m].memory_bytes};
+      ModuleLayout layout{option.tp,
+                          option.cp,
+                          option.pp,
+                          option.dp,
+                          {0},
+                          chosen_[m].memory_bytes,
+                          chosen_[m].host_memory_bytes};
       const auto layers = input_.modules[m].layers;
       for (std::int32_t stage = 0; stage < option.pp; ++stage)
         layout.cuts.push_back(layout.cuts.back() + layers / option.pp +
@@ -313,6 +306,7 @@ class Search {
   struct Chosen {
     const LayoutOption* option = nullptr;
     double memory_bytes = 0;
+    double host_memory_bytes = 0;
   };
 
   const LayoutInput& input_;
@@ -359,18 +353,22 @@ Error nothing_fits(const LayoutInput& input, const LayoutFacts& facts) {
   roomy.device_memory_bytes = kInfinity;
   std::size_t worst = 0;
   double worst_bytes = 0;
-  double all_bytes = 0;
+  SharedBytes together;
   for (std::size_t m = 0; m < input.modules.size(); ++m) {
-    double least = kInfinity;
-    for (const auto& option : layout_options(roomy, facts, static_cast<std::int32_t>(m),
-                                             input.global_batch / smallest, {1}, input.devices))
-      least = std::min(least, option.state_bytes + option.activation_bytes);
-    all_bytes += least < kInfinity ? least : 0;
-    if (least > worst_bytes) {
+    const auto bytes_of = [](const LayoutOption& option) {
+      return option.state_bytes + option.activation_bytes;
+    };
+    const auto options = layout_options(roomy, facts, static_cast<std::int32_t>(m),
+                                        input.global_batch / smallest, {1}, input.devices);
+    const auto least = std::ranges::min_element(options, {}, bytes_of);
+    const double bytes = least == options.end() ? kInfinity : bytes_of(*least);
+    if (least != options.end()) together.add(*least, input.modules[m].next.empty());
+    if (bytes > worst_bytes) {
       worst = m;
-      worst_bytes = least;
+      worst_bytes = bytes;
     }
   }
+  const double all_bytes = input.placement == Placement::shared ? together.at_once() : together.all;
   if (worst_bytes == kInfinity)
     return error("module '" + input.modules[worst].name + "' has no valid tp x cp of at most " +
                      std::to_string(std::min(input.devices, input.devices_per_node)) +

@@ -74,6 +74,8 @@ struct ModuleLayout {
   std::int32_t tp = 1, cp = 1, pp = 1, dp = 1;
   std::vector<std::int32_t> cuts;  ///< Stage s holds layers [cuts[s], cuts[s + 1]).
   double memory_bytes = 0;         ///< Of its most loaded device, this module alone.
+  /// The same in host memory while the llm computes; 0 but with `shared` placement.
+  double host_memory_bytes = 0;
 
   std::int32_t devices() const { return tp * cp * pp * dp; }
 };

@@ -222,6 +222,19 @@ Result<LayoutFacts> layout_facts(const LayoutInput& input) {
   return facts;
 }
 
+void SharedBytes::add(const LayoutOption& option, bool is_llm) {
+  all += option.state_bytes + option.activation_bytes;
+  if (is_llm) llm = option.activation_bytes;
+  leaving += option.leaving_bytes;
+  offloaded += option.offloaded_bytes;
+  most_offloaded = std::max(most_offloaded, option.offloaded_bytes);
+}
+
+double SharedBytes::at_once() const {
+  const double in_turn = std::max(most_offloaded, llm - leaving);
+  return all - (offloaded + llm - in_turn);
+}
+
 std::vector<LayoutOption> layout_options(const LayoutInput& input, const LayoutFacts& facts,
                                          std::int32_t module, std::int64_t microbatches,
                                          const std::vector<std::int32_t>& dp,

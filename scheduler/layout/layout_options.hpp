@@ -58,6 +58,21 @@ struct LayoutOption {
   double update_ms = 0;  ///< Sum of that device's gradients, and its update.
 };
 
+/// What modules that share their devices need there at least, on the most loaded device of each.
+struct SharedBytes {
+  double all = 0;             ///< State, and a microbatch of each module.
+  double llm = 0;             ///< Of these the llm's microbatch,
+  double leaving = 0;         ///< parameters that are in host memory beside it,
+  double offloaded = 0;       ///< and activations that are.
+  double most_offloaded = 0;  ///< Of one module.
+
+  void add(const LayoutOption& option, bool is_llm);
+
+  /// Beside the llm's microbatch is nothing that is offloaded or leaves, and what is offloaded is
+  /// there one module after the other.
+  double at_once() const;
+};
+
 /// Options of a module that fit `most_devices`, by mean_stage_ms, then devices. Of pipeline degrees
 /// with the same largest stage only the smallest is listed. `microbatches` is the count per step
 /// and replica; `dp` lists the degrees to try; those that do not divide the batch are left out.

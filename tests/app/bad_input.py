@@ -406,6 +406,9 @@ SOLVE = [
           '"valid_cp": [1]}], "samples": [], "devices": 4, "devices_per_node": 2, "device_memory_bytes": 10, "global_batch": 8, "microbatch_sizes": [1], '
           '"link": {"node_gigabytes_per_s": 1, "network_gigabytes_per_s": 1}, "placement": "disjoint", "objective": "dflop", "seed": 1}',
           ["no samples", "fix:"]),
+    solve("an llm in host memory", "layout", '{"modules": [{"name": "llm", "layers": 4, "state_bytes": 1, "offloaded_share": 0.5}], "samples": [{}], "devices": 4, '
+          '"devices_per_node": 2, "device_memory_bytes": 10, "global_batch": 8, "microbatch_sizes": [1], "placement": "shared"}',
+          ["input.modules[0].offloaded_share", "'llm' has no next, so it is the llm", "fix: leave it out here"]),
     solve("too many buckets", "ilp-partition", "{\"samples\": [{\"encoder_ms\": 1, \"llm_ms\": 1}], \"buckets\": 0}", ["buckets", "0"]),
 ]
 

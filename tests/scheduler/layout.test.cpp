@@ -184,6 +184,8 @@ TEST_CASE("what is in host memory while the llm computes leaves it room", "[sche
   const auto choice = search_layout(input).value();
   CHECK(choice.expected_step_ms == Approx(12 + 11 * 6 + 24 + 11 * 12));
   CHECK(choice.modules[0].memory_bytes == Approx(200 + 4 + 12));
+  CHECK(choice.modules[0].host_memory_bytes == Approx(12 * 4));
+  CHECK(choice.modules[1].host_memory_bytes == 0);
   // One of each at least: 600 of state, and 5 + 5; or 1 that stays and 5 in turn.
   const auto fits = [&](double bytes) {
     input.device_memory_bytes = bytes;
@@ -191,17 +193,20 @@ TEST_CASE("what is in host memory while the llm computes leaves it room", "[sche
   };
   CHECK(fits(606));
   CHECK_FALSE(fits(605.5));
+  CHECK(search_layout(input).error().message.ends_with("all modules together 606"));
   input.modules[0].offloaded_share = 0;
   CHECK(fits(610));
   CHECK_FALSE(fits(609.5));
   // Of vision's 200 on a device 50 leave: the llm's 5 have their place.
   input.modules[0].leaving_bytes = 100;
   CHECK(fits(605));
+  CHECK(search_layout(input).value().modules[0].host_memory_bytes == 50);
   CHECK_FALSE(fits(604.5));
   // Apart nobody takes turns.
   input.placement = Placement::disjoint;
   input.devices = 4;
   CHECK(fits(400 + 2 * 5));
+  CHECK(search_layout(input).value().modules[0].host_memory_bytes == 0);
   CHECK_FALSE(fits(409.5));
   for (const double wrong : {-0.1, 1.1}) {
     input.modules[0].offloaded_share = wrong;

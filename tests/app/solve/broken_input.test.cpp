@@ -43,7 +43,8 @@ const std::multimap<std::string, std::string>& examples() {
          "devices": 8, "dp": 2, "alpha": 0.2, "p_error": 0.2, "first_size": 4, "seed": 1})"},
       {"layout", R"({"modules": [
          {"name": "vision", "next": ["llm"], "freeze": false, "layers": 2, "state_bytes": 10,
-          "valid_tp": [1, 2], "valid_cp": [1], "speedup": {"2,1": 1.9}},
+          "valid_tp": [1, 2], "valid_cp": [1], "speedup": {"2,1": 1.9}, "offloaded_share": 0.5,
+          "leaving_bytes": 4},
          {"name": "llm", "next": [], "freeze": false, "layers": 4, "state_bytes": 10,
           "valid_tp": [1, 2], "valid_cp": [1]}],
          "samples": [{"vision": {"forward_ms": 1, "backward_ms": 2, "activation_bytes": 1,

@@ -66,6 +66,47 @@ TEST_CASE("layout counts rows that wait where it is told to", "[app]") {
   CHECK_FALSE(solve("layout", input.dump()).ok());
 }
 
+TEST_CASE("layout fits with what is in host memory while the llm computes", "[app]") {
+  // Two devices have half of both modules each: 600 bytes of state, and 5 for a microbatch of one.
+  Json input = example();
+  input["placement"] = "shared";
+  input["devices"] = 2;
+  input["microbatch_sizes"] = Json::array({1});
+  input["modules"][0]["valid_tp"] = Json::array({1});
+  input["modules"][0].erase("speedup");
+  input["samples"].erase(1);
+  const auto within = [&](double bytes) {
+    input["device_memory_bytes"] = bytes;
+    return solve("layout", input.dump());
+  };
+  // One of each is 610, and nothing is told of moves that nobody asked for.
+  CHECK_FALSE(within(606).ok());
+  CHECK_FALSE(within(610).value().contains("host_memory_bytes"));
+  // Of vision's 5 bytes 4 move, so that beside 1 that stays there are these or the llm's 5. Each
+  // window has one microbatch, and the llm one in flight: 12 fills of 12 and of 24 ms.
+  input["modules"][0]["offloaded_share"] = 0.8;
+  REQUIRE(within(606).ok());
+  const Json tight = within(606).value();
+  REQUIRE(tight.contains("host_memory_bytes"));
+  CHECK(tight["expected_step_ms"] == 144 + 288);
+  CHECK(tight["memory_bytes"] == Json::parse(R"({"vision": 205.0, "llm": 405.0})"));
+  CHECK(tight["host_memory_bytes"] == Json::parse(R"({"vision": 4.0, "llm": 0.0})"));
+  CHECK(within(605).error().message.ends_with("all modules together 606"));
+  // All twelve fit into one window, of which 4 bytes are there once: 12 + 11 x 6, 24 + 11 x 12.
+  const Json roomy = within(650).value();
+  CHECK(roomy["expected_step_ms"] == 78 + 156);
+  CHECK(roomy["host_memory_bytes"]["vision"] == 48);
+  // Of vision's 200 bytes of state on a device 50 leave, which is more than the llm's 5.
+  input["modules"][0].erase("offloaded_share");
+  input["modules"][0]["leaving_bytes"] = 100;
+  REQUIRE(within(605).ok());
+  CHECK(within(605).value()["host_memory_bytes"]["vision"] == 50);
+  CHECK_FALSE(within(604).ok());
+  // On devices of their own modules do not take turns.
+  input["placement"] = "disjoint";
+  CHECK(within(1000).value()["host_memory_bytes"]["vision"] == 0);
+}
+
 TEST_CASE("layout and profile-batch refuse bad input with the path", "[app][errors]") {
   const auto refused = [](const std::string& problem, const Json& input) {
     const auto result = solve(problem, input.dump());
@@ -85,6 +126,22 @@ TEST_CASE("layout and profile-batch refuse bad input with the path", "[app][erro
   input = example();
   input["placement"] = "both";
   CHECK(refused("layout", input).where == "input.placement");
+  input = example();
+  input["modules"][0]["offloaded_share"] = 1.5;
+  CHECK(refused("layout", input).where == "input.modules[0].offloaded_share");
+  CHECK(refused("layout", input).fix == "nearest choice: 1.0");
+  input = example();
+  input["modules"][0]["leaving_bytes"] = 401;
+  CHECK(refused("layout", input).where == "input.modules[0].leaving_bytes");
+  CHECK(refused("layout", input).message.ends_with("401 are more than its 400"));
+  for (const std::string key : {"offloaded_share", "leaving_bytes"}) {
+    input = example();
+    input["modules"][1][key] = 0;
+    CHECK(solve("layout", input.dump()).ok());
+    input["modules"][1][key] = 0.5;
+    CHECK(refused("layout", input).where == "input.modules[1]." + key);
+    CHECK(refused("layout", input).message.find("is the llm") != std::string::npos);
+  }
   input = example();
   input["device_memory_bytes"] = 1;
   CHECK(refused("layout", input).message.find("no layout") != std::string::npos);
