@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "balancer/loads/descending.hpp"
+#include "engine/iteration/cut_share.hpp"
 #include "engine/iteration/have_room.hpp"
 #include "engine/iteration/near_replicas.hpp"
 #include "engine/iteration/phase_nodes.hpp"
@@ -19,20 +20,15 @@ namespace troupe::engine {
 
 namespace {
 
-/// One sample of a round or piece of one, and where the llm wants it.
-struct Placed {
-  std::int32_t sample = 0;
-  std::size_t cut = 0;         ///< Of which llm replica.
-  std::size_t microbatch = 0;  ///< Of that replica.
-  std::size_t round = 0;
-  double work = 0;
-};
-
 // How much later the last replica of a round may end for rows that stay on their node.
 constexpr double kWorthStaying = 1.01;
 
 // Changes that are looked at per round for it: a few milliseconds.
 constexpr std::int64_t kLooksMax = 200'000;
+
+// Replicas x microbatches of the llm beyond which no rooms are kept for each of these: some tens of
+// megabytes.
+constexpr std::size_t kRoomsMax = 1 << 20;
 
 std::vector<double> speeds_of(const PhaseWork& work) {
   std::vector<double> speeds;
@@ -83,7 +79,7 @@ class Spreader {
         placed_(plan, group, cuts, work),
         loads_(speeds_of(work)),
         lists_(work.shares.size()),
-        slices_((cuts.size() + lists_.size() - 1) / lists_.size()),
+        cut_{(cuts.size() + lists_.size() - 1) / lists_.size(), false, rules.splits_parts},
         targets_(encoded_for(cuts, work)) {
     std::map<NodeId, std::size_t> nodes;
     for (const LlmCut& own : cuts_) {
@@ -114,7 +110,8 @@ class Spreader {
  private:
   /// Rounds from `begin` to before `end` together; each remains one, in its turn.
   void spread(std::size_t begin, std::size_t end) {
-    std::vector<Placed> samples;
+    cut_.by_llm = false;
+    std::vector<WantedUnit> samples;
     for (std::size_t round = begin; round < end; ++round) add_samples_of(round, samples);
     auto made = lists_of(share_out(samples));
     for (std::size_t r = 0; r < made.size(); ++r)
@@ -122,20 +119,15 @@ class Spreader {
   }
 
   /// Each replica's microbatches, round by round.
-  std::vector<MicrobatchList> lists_of(const std::vector<std::vector<Placed>>& shares) const {
-    std::vector<MicrobatchList> lists(shares.size());
-    for (std::size_t r = 0; r < shares.size(); ++r)
-      for (auto first = shares[r].begin(); first != shares[r].end();) {
-        const auto last = std::find_if(
-            first, shares[r].end(), [&](const Placed& unit) { return unit.round != first->round; });
-        append({first, last}, lists[r]);
-        first = last;
-      }
+  std::vector<MicrobatchList> lists_of(const std::vector<std::vector<WantedUnit>>& shares) const {
+    std::vector<MicrobatchList> lists;
+    lists.reserve(shares.size());
+    for (const auto& share : shares) lists.push_back(cut_share(share, cut_));
     return lists;
   }
 
   /// In the order of llm replicas, each one's as they were cut.
-  void add_samples_of(std::size_t round, std::vector<Placed>& found) const {
+  void add_samples_of(std::size_t round, std::vector<WantedUnit>& found) const {
     for (std::size_t c = 0; c < cuts_.size(); ++c) {
       const MicrobatchList& list = cuts_[c].cut.encoder;
       if (round >= list.size()) continue;
@@ -154,7 +146,7 @@ class Spreader {
   }
 
   /// Per replica its samples, in the order of `round`: of one, or of several together.
-  std::vector<std::vector<Placed>> share_out(const std::vector<Placed>& round) {
+  std::vector<std::vector<WantedUnit>> share_out(const std::vector<WantedUnit>& round) {
     std::vector<std::size_t> order;
     order.reserve(round.size());
     for (std::size_t place = 0; place < round.size(); ++place)
@@ -177,16 +169,16 @@ class Spreader {
   }
 
   /// `chosen`: where the units of `round` at the places `order` go.
-  std::vector<std::vector<Placed>> shares_of(const std::vector<Placed>& round,
-                                             const std::vector<std::size_t>& order,
-                                             const std::vector<std::size_t>& chosen) const {
+  std::vector<std::vector<WantedUnit>> shares_of(const std::vector<WantedUnit>& round,
+                                                 const std::vector<std::size_t>& order,
+                                                 const std::vector<std::size_t>& chosen) const {
     // Who has no media waits for nobody, so it may stand anywhere; here, with its llm replica's
     // neighbours.
     std::vector<std::size_t> replica;
     replica.reserve(round.size());
-    for (const Placed& sample : round) replica.push_back(sample.cut % lists_.size());
+    for (const WantedUnit& sample : round) replica.push_back(sample.cut % lists_.size());
     for (std::size_t i = 0; i < order.size(); ++i) replica[order[i]] = chosen[i];
-    std::vector<std::vector<Placed>> shares(lists_.size());
+    std::vector<std::vector<WantedUnit>> shares(lists_.size());
     for (std::size_t place = 0; place < round.size(); ++place)
       shares[replica[place]].push_back(round[place]);
     return shares;
@@ -195,7 +187,7 @@ class Spreader {
   /// Where a unit is best off, as an index into `near_`: with who wants its rows, or, where its
   /// content would have to come there and is more than they, or nobody encodes there, with who sees
   /// that.
-  std::size_t home_of(const Placed& unit) {
+  std::size_t home_of(const WantedUnit& unit) {
     const std::size_t wanted = node_[unit.cut];
     const auto apart = work_.apart.find(unit.sample);
     if (apart == work_.apart.end()) return wanted;
@@ -214,14 +206,14 @@ class Spreader {
   }
 
   /// Bytes that go between nodes for a unit that is not at `home`, and would not there.
-  double bytes_away(const Placed& unit, std::size_t home) const {
+  double bytes_away(const WantedUnit& unit, std::size_t home) const {
     return home < nodes_ ? work_.rows_of(at(unit.sample)) * work_.bytes_per_row
                          : work_.apart.at(unit.sample).content;
   }
 
   /// Replicas take each other's shares where that brings rows nearer (placed_shares.hpp). `chosen`:
   /// where `samples`, those of `round` at the places `order`, go; `before`: loads before the deal.
-  void place(const std::vector<Placed>& round, const std::vector<std::size_t>& order,
+  void place(const std::vector<WantedUnit>& round, const std::vector<std::size_t>& order,
              const std::vector<WantedSample>& samples, const Loads& before,
              std::vector<std::size_t>& chosen) {
     std::vector<DealtUnit> units;
@@ -237,17 +229,50 @@ class Spreader {
     }
   }
 
-  /// Where memory bounds what a replica keeps of a round, others take what is too much.
-  void keep_rooms(const std::vector<Placed>& round, const std::vector<std::size_t>& order,
-                  const Loads& before, std::vector<std::size_t>& chosen) {
-    if (work_.room_shares.empty() || !fits_.ok()) return;
+  /// Whether it has, dealt and cut so.
+  bool has_room(const std::vector<WantedUnit>& round, const std::vector<std::size_t>& order,
+                const std::vector<std::size_t>& chosen) const {
     const auto lists = lists_of(shares_of(round, order, chosen));
-    if (have_room(lists, targets_, work_, rules_.in_windows)) return;
+    return have_room(lists, targets_, work_, rules_.in_windows);
+  }
+
+  /// Where memory bounds what a replica keeps of a round, others take what is too much.
+  void keep_rooms(const std::vector<WantedUnit>& round, const std::vector<std::size_t>& order,
+                  const Loads& before, std::vector<std::size_t>& chosen) {
+    if (work_.room_shares.empty() || !fits_.ok() || has_room(round, order, chosen)) return;
     std::vector<RoundUnit> units;
-    for (const std::size_t place : order)
-      units.push_back({round[place].sample, round[place].round});
+    for (const std::size_t place : order) {
+      const WantedUnit& unit = round[place];
+      units.push_back({unit.sample, unit.round, unit.round - round.front().round});
+    }
     loads_ = before;
-    fits_ = fit_round(plan_, group_, work_, units, loads_, chosen);
+    fits_ = fit_units(plan_, group_, work_, units, loads_, chosen);
+    // A round that is one microbatch is there at once.
+    if (!fits_.ok() && cut_.slices > 1)
+      keep_rooms_by_llm(round, order, before, std::move(units), chosen);
+  }
+
+  /// Where whole rounds find no room: no more has to be there at once than what a microbatch of the
+  /// llm takes, if it is in one of its own.
+  void keep_rooms_by_llm(const std::vector<WantedUnit>& round,
+                         const std::vector<std::size_t>& order, const Loads& before,
+                         std::vector<RoundUnit> units, std::vector<std::size_t>& chosen) {
+    std::map<EncodedFor, std::size_t> numbers;
+    for (RoundUnit& unit : units)
+      unit.kept = numbers.try_emplace(targets_[at(unit.unit)], numbers.size()).first->second;
+    if (numbers.size() * lists_.size() > kRoomsMax) return;
+    loads_ = before;
+    if (auto fits = fit_units(plan_, group_, work_, units, loads_, chosen); !fits.ok()) {
+      fits_ = std::move(fits);
+      return;
+    }
+    // In windows others may hold up what is ready here.
+    for (const bool by_llm : {false, true}) {
+      cut_.by_llm = by_llm;
+      if (!has_room(round, order, chosen)) continue;
+      fits_ = Done{};
+      return;
+    }
   }
 
   /// Where samples go, by descending work: as many rows where they are wanted as are found while
@@ -277,52 +302,6 @@ class Spreader {
     return std::move(chosen);
   }
 
-  /// Cuts a replica's share of a round into `slices_` microbatches of about as much work.
-  void append(std::vector<Placed> share, MicrobatchList& list) const {
-    double total = 0;
-    for (const Placed& sample : share) total += sample.work;
-    if (slices_ == 1) {
-      if (!share.empty()) list.push_back(microbatch_of(std::move(share)));
-      return;
-    }
-    std::vector<std::vector<Placed>> slices(slices_);
-    double before = 0;
-    for (const Placed& sample : share) {
-      const double middle = before + sample.work / 2;
-      const auto slice =
-          total > 0 ? static_cast<std::size_t>(middle / total * static_cast<double>(slices_)) : 0;
-      slices[std::min(slice, slices_ - 1)].push_back(sample);
-      before += sample.work;
-    }
-    for (auto& slice : slices)
-      if (!slice.empty()) list.push_back(microbatch_of(std::move(slice)));
-  }
-
-  /// Parts by llm microbatch, then llm replica; samples without work with the first.
-  Microbatch microbatch_of(std::vector<Placed> slice) const {
-    Microbatch made;
-    if (!rules_.splits_parts) {
-      for (const Placed& unit : slice) first_part(made).samples.push_back(unit.sample);
-      return made;
-    }
-    const auto idle = std::stable_partition(slice.begin(), slice.end(),
-                                            [](const Placed& unit) { return unit.work > 0; });
-    const auto fed = [](const Placed& unit) { return std::pair(unit.microbatch, unit.cut); };
-    std::stable_sort(slice.begin(), idle,
-                     [&](const Placed& a, const Placed& b) { return fed(a) < fed(b); });
-    for (auto unit = slice.begin(); unit != idle; ++unit) {
-      if (unit == slice.begin() || fed(*unit) != fed(unit[-1])) made.parts.emplace_back();
-      made.parts.back().samples.push_back(unit->sample);
-    }
-    for (auto unit = idle; unit != slice.end(); ++unit)
-      first_part(made).samples.push_back(unit->sample);
-    return made;
-  }
-
-  static Part& first_part(Microbatch& microbatch) {
-    return microbatch.parts.empty() ? microbatch.parts.emplace_back() : microbatch.parts.front();
-  }
-
   const ParallelPlan& plan_;
   const ModuleGroupId group_;
   std::span<const LlmCut> cuts_;
@@ -331,7 +310,7 @@ class Spreader {
   const PlacedShares placed_;
   Loads loads_;  ///< Work of all rounds so far.
   std::vector<MicrobatchList> lists_;
-  std::size_t slices_;               ///< Microbatches that a share of a round becomes.
+  ShareCut cut_;                     ///< Of the rounds that are being spread.
   std::vector<EncodedFor> targets_;  ///< Per unit.
   std::vector<NodeId> wanted_;       ///< Per cut, where its llm wants rows.
   std::vector<std::size_t> node_;    ///< The same, numbered here.

@@ -112,8 +112,12 @@ struct SpreadRules {
 ///
 /// Where `room_shares` say how much room there is, what a replica keeps of a round at once has room
 /// there (`have_room`), and the bound above does not hold. A deal with room for all is as without.
+/// Else one is looked for that has room for all of each round, so that it has however shares are
+/// cut and whatever is offloaded; where there is none, and shares are several microbatches, one
+/// that has room for what each microbatch of the llm takes, which then has microbatches of its own
+/// if need be.
 ///
-/// Errors: infeasible: as `fit_round`, of the first round for which no deal was found; never
+/// Errors: infeasible: as `fit_units`, of the first round for which no deal was found; never
 /// without `room_shares`.
 Result<std::vector<MicrobatchList>> spread_within_rooms(const ParallelPlan& plan,
                                                         ModuleGroupId group,

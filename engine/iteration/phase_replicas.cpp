@@ -74,9 +74,10 @@ Error no_room(const ParallelPlan& plan, ModuleGroupId group, std::size_t replica
   const double room = std::floor(rows / filled * (1 + kSumRounding));
   return {Errc::infeasible,
           "replica " + std::to_string(replicas_of(plan, group)[replica].value) + " of " +
-              plan.module_groups[group.index()].name + " would keep what makes " + whole(rows) +
-              " rows in round " + std::to_string(round) + " and has room for that of " +
-              whole(room) + "; no other replica of the group has more left",
+              plan.module_groups[group.index()].name + " would keep at once what makes " +
+              whole(rows) + " rows in round " + std::to_string(round) +
+              " and has room for that of " + whole(room) +
+              "; no other replica of the group has more left",
           "cluster.device_memory_gib",
           "raise it or train.microbatches, or give the encoders more replicas or stages"};
 }
@@ -118,15 +119,12 @@ void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
   }
 }
 
-Status fit_round(const ParallelPlan& plan, ModuleGroupId group, const PhaseWork& work,
+Status fit_units(const ParallelPlan& plan, ModuleGroupId group, const PhaseWork& work,
                  std::span<const RoundUnit> units, balancer::FirstToFinish<double>& loads,
                  std::vector<std::size_t>& chosen) {
-  if (units.empty()) return Done{};
-  const std::size_t first = std::ranges::min(units, {}, &RoundUnit::round).round;
   std::vector<balancer::RoomItem> items;
   items.reserve(units.size());
-  for (const RoundUnit& unit : units)
-    items.push_back({work.work_of(at(unit.unit)), unit.round - first});
+  for (const RoundUnit& unit : units) items.push_back({work.work_of(at(unit.unit)), unit.kept});
   const auto share = [&](std::size_t item, std::size_t replica) {
     return work.room_share(at(units[item].unit), replica);
   };

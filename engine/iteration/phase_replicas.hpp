@@ -43,16 +43,18 @@ void bound_rooms(const ParallelPlan& plan, const scheduler::SimulationCosts& cos
 struct RoundUnit {
   std::int32_t unit = 0;
   std::size_t round = 0;
+  std::size_t kept = 0;  ///< Units of a replica with the same number here are there together.
 };
 
-/// Changes `chosen`, the replica of each unit, so that what a replica gets of a round has room
-/// there (`balancer::fit_rooms`): all of it, so that it has (have_room.hpp) however it is cut into
-/// microbatches, and whatever of it is offloaded. `loads`: without the units, which are added.
+/// Changes `chosen`, the replica of each unit, so that what a replica keeps together has room there
+/// (`balancer::fit_rooms`), as if nothing of it were offloaded. `loads`: without the units, which
+/// are added.
 ///
 /// Errors: infeasible: no such deal was found; the message names a replica, the round, its rows
 /// there and how many it has room for.
-/// REQUIRES: `PhaseWork::room_shares`; units with work.
-Status fit_round(const ParallelPlan& plan, ModuleGroupId group, const PhaseWork& work,
+/// Cost: as `fit_rooms`, and O(replicas x numbers of `kept`).
+/// REQUIRES: `PhaseWork::room_shares`; units with work; numbers from 0 on.
+Status fit_units(const ParallelPlan& plan, ModuleGroupId group, const PhaseWork& work,
                  std::span<const RoundUnit> units, balancer::FirstToFinish<double>& loads,
                  std::vector<std::size_t>& chosen);
 

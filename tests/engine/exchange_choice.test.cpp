@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -86,37 +87,46 @@ TEST_CASE("auto exchanges where measured times say that it takes less", "[engine
   CHECK(chosen.calibrated_step_ms == spread.calibrated_step_ms);
 }
 
-TEST_CASE("an exchange that no phase has room for is none, and why is told", "[engine]") {
-  const auto plan = plan_of(2, 4);
-  // Two samples for each llm. As they are cut the first encoder works for the first and the last of
-  // them, 80 rows, and the second for the others, 50. Dealt evenly each has 20, 25 and 20 of a
-  // round, which makes microbatches of 20 and 45.
+// Rows of pictures for two llms, six samples each in two rounds. As they are cut an encoder has 30
+// and 39 of a round, the other one 10 and 40. Dealt evenly one would have 46 of the second round;
+// 40 for each are all of it but one row, and no deal is found that has room for that.
+constexpr int kTightPictures[] = {25, 5, 0, 5, 15, 20, 10, 0, 0, 11, 16, 12};
+
+/// What one pipeline of `plan` trains by this exchange and as many samples for each llm, where
+/// `rows` rows have room on a device, of which each keeps 1000 bytes; half a row is for what is
+/// kept besides, and 0 rows are no bound.
+Result<PredictedIteration> planned_within(const ParallelPlan& plan, std::span<const int> pictures,
+                                          std::int64_t microbatches, const std::string& exchange,
+                                          int rows) {
   DealtBatch batch{1, 1, {}, {{}}};
-  for (const int rows : {20, 20, 25, 0, 25, 0, 20, 20}) {
+  for (const int picture : pictures) {
     batch.pipelines[0].push_back(static_cast<std::int32_t>(batch.samples.size()));
-    batch.samples.push_back(two_layer_sample(rows, 2));
+    batch.samples.push_back(two_layer_sample(picture, 2));
   }
-  // A row keeps 1000 bytes, and half a row is for what is kept besides; 0 rows: no bound.
+  auto options = options_of(exchange, "in-order");
+  options.dealing = "count";
+  options.microbatches = microbatches;
+  const auto known = std::make_shared<const PlanningCosts>(PlanningCosts{
+      scheduler::testing::two_layer_costs(0, 1000), {}, Bytes{rows > 0 ? 1000 * rows + 500 : 0}});
+  return Microbatching(plan, options, known).plan(batch);
+}
+
+TEST_CASE("an exchange that no phase has room for is none, and why is told", "[engine]") {
+  const auto plan = plan_of(2, 2);
   const auto planned = [&](const std::string& exchange, int rows) {
-    auto options = options_of(exchange, "in-order");
-    options.dealing = "count";
-    options.microbatches = 1;
-    const auto known = std::make_shared<const PlanningCosts>(PlanningCosts{
-        scheduler::testing::two_layer_costs(0, 1000), {}, Bytes{rows > 0 ? 1000 * rows + 500 : 0}});
-    return Microbatching(plan, options, known).plan(batch);
+    return planned_within(plan, kTightPictures, 2, exchange, rows);
   };
   const auto free = planned("per-phase", 0);
   REQUIRE(free.ok());
   CHECK(free.value().prediction.exchanged);
   CHECK(free.value().prediction.exchanges(0));
   CHECK_FALSE(free.value().prediction.exchange_refused);
-  // As they are cut microbatches are of 40 rows at most.
-  const auto off = planned("off", 42);
+  const auto off = planned("off", 40);
   REQUIRE(off.ok());
   CHECK_FALSE(off.value().prediction.exchange_refused);
   for (const std::string exchange : {"per-phase", "auto"}) {
     CAPTURE(exchange);
-    const auto bounded = planned(exchange, 42);
+    const auto bounded = planned(exchange, 40);
     REQUIRE(bounded.ok());
     CHECK((bounded.value().iteration.microbatches == off.value().iteration.microbatches));
     const Prediction& prediction = bounded.value().prediction;
@@ -124,29 +134,52 @@ TEST_CASE("an exchange that no phase has room for is none, and why is told", "[e
     CHECK_FALSE(prediction.exchanges(0));
     REQUIRE(prediction.exchange_refused);
     CHECK(prediction.exchange_refused->where == "cluster.device_memory_gib");
-    CHECK(prediction.exchange_refused->message.find("in round 0") != std::string::npos);
+    CHECK(prediction.exchange_refused->message.find("in round 1") != std::string::npos);
+  }
+}
+
+TEST_CASE("where whole rounds have no room each llm microbatch has its own", "[engine]") {
+  // Two samples for each llm. As they are cut the first encoder works for the first and the last of
+  // them, 80 rows, of which 40 at once, and the second for the others, 50. Dealt evenly each has
+  // 20, 25 and 20 of a round, 45 in a microbatch that feeds two llms.
+  const auto plan = plan_of(2, 4);
+  const auto planned = [&](const std::string& exchange, int rows) {
+    const int pictures[] = {20, 20, 25, 0, 25, 0, 20, 20};
+    return planned_within(plan, pictures, 1, exchange, rows);
+  };
+  CHECK(planned("off", 42).ok());
+  CHECK_FALSE(planned("off", 39).ok());
+  for (const int rows : {42, 39}) {
+    CAPTURE(rows);
+    const auto made = planned("per-phase", rows);
+    REQUIRE(made.ok());
+    const Prediction& prediction = made.value().prediction;
+    CHECK(prediction.exchanges(0));
+    CHECK_FALSE(prediction.exchange_refused);
+    CHECK(prediction.phases[0].planned < 1.001);
+    for (std::size_t encoder = 0; encoder < 2; ++encoder)
+      CHECK(made.value().iteration.microbatches[encoder].size() == 3);
+    CHECK(scheduler::check(plan, made.value().iteration).empty());
   }
 }
 
 TEST_CASE("a phase without room stays as it was cut, and others are exchanged", "[engine]") {
-  const auto plan = scheduler::testing::two_encoder_plan(
-      {"vision", "vision", "audio", "audio", "llm", "llm", "llm", "llm"});
+  const auto plan =
+      scheduler::testing::two_encoder_plan({"vision", "vision", "audio", "audio", "llm", "llm"});
   // A row takes a millisecond per task, and keeps 1000 bytes.
   const auto known = std::make_shared<const PlanningCosts>(
-      PlanningCosts{scheduler::testing::two_encoder_costs(1000), {}, Bytes{42'500}});
-  // Pictures are those of the test above, for which there is no room dealt evenly. Sounds of the
-  // first llm are 30 rows, for one encoder as they are cut, and of others 10 together; dealt evenly
-  // one has 21, of which 15 in a microbatch.
-  const int pictures[] = {20, 20, 25, 0, 25, 0, 20, 20}, sounds[] = {15, 15, 4, 0, 4, 0, 2, 0};
+      PlanningCosts{scheduler::testing::two_encoder_costs(1000), {}, Bytes{40'500}});
+  // Sounds are 30 rows of the first llm's first round, for one encoder as they are cut, and 12
+  // more.
+  const int sounds[] = {15, 15, 0, 2, 2, 2, 2, 0, 0, 2, 0, 2};
   DealtBatch batch{1, 1, {}, {{}}};
-  for (std::int32_t i = 0; i < 8; ++i) {
+  for (std::int32_t i = 0; i < 12; ++i) {
     batch.pipelines[0].push_back(i);
-    SampleShape& sample = batch.samples.emplace_back(two_layer_sample(pictures[i], 2));
+    SampleShape& sample = batch.samples.emplace_back(two_layer_sample(kTightPictures[i], 2));
     if (sounds[i] > 0) sample.media.push_back({ModuleId{1}, {{sounds[i], sounds[i], 1, 0, 0, 0}}});
   }
   auto options = options_of("per-phase", "in-order");
   options.dealing = "count";
-  options.microbatches = 1;
   const auto made = Microbatching(plan, options, known).plan(batch);
   REQUIRE(made.ok());
   const Prediction& prediction = made.value().prediction;
