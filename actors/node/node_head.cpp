@@ -50,9 +50,11 @@ bool may_wait(const NodeState& state, bool is_gone) {
 }
 
 /// Whether the head may go on by itself, as one that was stopped (Ctrl-Z): on one machine the
-/// connection ends with its process. Over a network one that stands tells nothing of a cut cable.
+/// connection ends with its process. Over a network one that stands tells nothing of a cut cable;
+/// but a node that still opens its data keeps nobody waiting, and a head that begins without it is
+/// busy just then.
 bool may_wake(const NodeState& state, bool is_gone) {
-  return state.start.hello.is_heads_own && !is_gone;
+  return !is_gone && (state.start.hello.is_heads_own || !state.is_open);
 }
 
 /// Whether no step that was decided is still being finished.
@@ -242,7 +244,7 @@ void connection_ended(Self self, const caf::actor_addr& source) {
 
 namespace {
 
-/// The job wants no other head.
+/// The job wants no other head, or what it wants is not known before the data are open.
 void let_it_wake(Self self, const std::string& why) {
   auto& state = self->state;
   const double patience_s = kAsleep * state.welcome->heartbeat_timeout_s;
@@ -264,7 +266,8 @@ void head_lost(Self self, const std::string& why, bool is_gone) {
   if (!waits && !may_wake(state, is_gone))
     return end_node(self,
                     {1, "node " + std::to_string(state.welcome->node.value) + " ends: " + why});
-  if (state.lost_head) {
+  // Its data may be open by now: then there is the next head to wait for.
+  if (state.lost_head && !(waits && state.lost_head->is_asleep)) {
     state.lost_head->is_gone |= is_gone;
     return;
   }

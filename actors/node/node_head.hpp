@@ -26,9 +26,10 @@ void step_finished(NodeSelf self, std::int64_t step);
 
 /// The head was lost, for this reason: waits for another one where the job wants that
 /// (`cluster.head_timeout_s`), else ends. A node without state waits for one that is only silent;
-/// one that somebody started by hand also for the next one, which it joins anew. The head's own
-/// wait in any case for one that is only silent, for 20 times `cluster.heartbeat_timeout_s`.
-/// `is_gone`: its connection broke, so that it cannot come back by itself.
+/// one that somebody started by hand also for the next one, which it joins anew. The head's own,
+/// and those whose data are not open yet, wait in any case for one that is only silent, for 20
+/// times `cluster.heartbeat_timeout_s`. `is_gone`: its connection broke, so that it cannot come
+/// back by itself.
 void head_lost(NodeSelf self, const std::string& why, bool is_gone);
 
 /// A head is gone: the one that this node obeys, or one that it asks to take it.

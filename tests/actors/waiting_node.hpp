@@ -37,11 +37,13 @@ class HeadElsewhere : public caf::actor_proxy {
 };
 
 /// A node that has the state of a layout without devices of its own, and knows two steps; or one
-/// that waits for work.
+/// that waits for work. `opens`: whether it has opened its data; else it does once it `may_open`.
 class Waiting {
  public:
   explicit Waiting(double head_timeout_s, bool may_save = false, bool has_state = true,
-                   std::int32_t local_nodes = 0, double silence_s = 60, bool is_heads_own = false) {
+                   std::int32_t local_nodes = 0, double silence_s = 60, bool is_heads_own = false,
+                   bool opens = true)
+      : may_open(opens) {
     first_.welcome =
         second_.welcome = {NodeId{2}, "the job", 0.05, silence_s, 60, 60, "/shared/run", "5f0c", 2};
     ++second_.welcome.incarnation;
@@ -59,6 +61,7 @@ class Waiting {
     head_ = system_.spawn(fake_supervisor, &first_);
     NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
     start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
+      while (!may_open) std::this_thread::sleep_for(std::chrono::milliseconds(5));
       resources_.transport = transport();
       return NodeReady{NodeId{2}, {1, 2}, {60, 7}};
     };
@@ -73,6 +76,7 @@ class Waiting {
     start.on_drain = [this] { ++drains; };
     start.hello.is_heads_own = is_heads_own;
     node_ = system_.spawn(node, &resources_, head_, std::move(start));
+    if (!opens) return;
     wait_until([this] { return first_.readies == 1; });
     if (!has_state) return;
     Configuration layout;
@@ -85,6 +89,7 @@ class Waiting {
   }
 
   ~Waiting() {
+    may_open = true;
     caf::anon_send_exit(node_, caf::exit_reason::kill);
     caf::anon_send_exit(head_, caf::exit_reason::kill);
     caf::anon_send_exit(next_, caf::exit_reason::kill);
@@ -144,6 +149,7 @@ class Waiting {
   std::atomic<int> looks = 0;
   std::atomic<int> saves = 0;
   std::atomic<int> drains = 0;
+  std::atomic<bool> may_open;
   std::string told;
 
  private:
