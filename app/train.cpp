@@ -136,8 +136,8 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   // index.
   for (auto& note : engine::release_lengths(opened.value().setup))
     opened.value().warnings.push_back(std::move(note));
-  // Whoever held it may only have been stopped, on a machine where it cannot be asked.
-  if (!lock.left_behind().empty())
+  // Where whoever held it has ended that would cost a long run much time for nothing.
+  if (lock.may_wake())
     if (auto own = engine::renew_open_files(run_dir); !own.ok()) return report(own.error());
   opened.value().without_nodes = options.saves_only ? nothing_to_save() : chosen.status;
   opened.value().left_behind = lock.left_behind();

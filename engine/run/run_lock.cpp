@@ -332,6 +332,7 @@ Result<RunLock> RunLock::take(const fs::path& run_dir, const LockedFolder& what,
       if (own < 0) return failed("taking over", path, what);
       file = own;
       lock.left_behind_ = owner->text();
+      lock.may_wake_ = !here || !locked;
     }
     lock.held_ = std::make_unique<Held>();
     Held& held = *lock.held_;

@@ -72,6 +72,10 @@ class RunLock {
   /// `process 12 on host a`, or empty.
   const std::string& left_behind() const { return left_behind_; }
 
+  /// Whether that one may only have been stopped, and wake: the system, which lets go of locks,
+  /// does not say that it has ended, of another machine or where the file system carries no locks.
+  bool may_wake() const { return may_wake_; }
+
   /// Removes the lock file and lets go. Again: nothing.
   void release();
 
@@ -81,6 +85,7 @@ class RunLock {
 
   std::unique_ptr<Held> held_;
   std::string left_behind_;
+  bool may_wake_ = false;
 };
 
 /// The lock of a folder that is for checkpoints alone: beside it, or in it where its parent cannot

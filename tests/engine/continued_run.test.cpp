@@ -2,6 +2,8 @@
 
 #include "engine/run/continued_run.hpp"
 
+#include <sys/stat.h>
+
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -30,6 +32,12 @@ std::string steps(const char* before, int first, int last) {
   for (int step = first; step <= last; ++step)
     lines += std::string("{") + before + "\"step\":" + std::to_string(step) + "}\n";
   return lines;
+}
+
+ino_t number_of(const fs::path& path) {
+  struct stat info {};
+  REQUIRE(::stat(path.c_str(), &info) == 0);
+  return info.st_ino;
 }
 
 /// A run that wrote six steps on its third layout, with a cut line behind them.
@@ -140,6 +148,80 @@ TEST_CASE("records of a step are whole where both files have it", "[engine]") {
   REQUIRE(lay_aside(run, progress, 4, 3).ok());
   CHECK(content(run / "metrics.jsonl") == steps("\"loss\":1,", 1, 4));
   CHECK(content(run / "iterations.jsonl") == steps("", 1, 6));
+}
+
+/// Longer than what is read of a file's end at first. Its first line is cut, to show whether
+/// anybody looks there.
+constexpr int kManySteps = 30000;
+constexpr const char* kCutLine = "{\"st\n";
+
+TEST_CASE("of the files of a long run the end is read and cut off, what was before is left alone",
+          "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch.path(), metrics = run / "metrics.jsonl";
+  append(metrics, kCutLine + steps("\"loss\":1,", 1, kManySteps) + "{\"step\":30001,\"lo");
+  append(run / "samples.jsonl", kCutLine + steps("\"ids\":[],", 1, kManySteps));
+  REQUIRE(fs::file_size(metrics) > 600'000U);
+  const auto before = number_of(metrics), samples_before = number_of(run / "samples.jsonl");
+  CHECK(last_recorded_step(run) == kManySteps);
+  JobProgress progress;
+  progress.step = kManySteps;
+  REQUIRE(lay_aside(run, progress, kManySteps - 10, 3).ok());
+  CHECK((content(metrics) == kCutLine + steps("\"loss\":1,", 1, kManySteps - 10)));
+  CHECK(content(run / "superseded" / "metrics-3.jsonl") ==
+        steps("\"loss\":1,", kManySteps - 9, kManySteps) + "{\"step\":30001,\"lo\n");
+  CHECK((content(run / "samples.jsonl") == kCutLine + steps("\"ids\":[],", 1, kManySteps - 10)));
+  CHECK(number_of(metrics) == before);
+  CHECK(number_of(run / "samples.jsonl") == samples_before);
+}
+
+TEST_CASE("a step far before the end of a long run is found too", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch.path();
+  append(run / "samples.jsonl", steps("\"ids\":[],", 1, kManySteps));
+  JobProgress progress;
+  progress.step = 3;
+  REQUIRE(lay_aside(run, progress, 3, 3).ok());
+  CHECK(content(run / "samples.jsonl") == steps("\"ids\":[],", 1, 3));
+  CHECK((content(run / "superseded" / "samples-3.jsonl") == steps("\"ids\":[],", 4, kManySteps)));
+}
+
+TEST_CASE("a step of a long run that was planned anew keeps both its lines", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch.path();
+  const std::string all = kCutLine + steps("", 1, kManySteps);
+  // Steps 30001 and 30002 were planned, then a node was lost.
+  const int first = kManySteps + 1, second = kManySteps + 2;
+  append(run / "iterations.jsonl", all + steps("", first, second) + steps("", first, second));
+  JobProgress progress;
+  progress.step = first;
+  REQUIRE(lay_aside(run, progress, first, 3).ok());
+  CHECK((content(run / "iterations.jsonl") ==
+         all + steps("", first, first) + steps("", first, first)));
+  CHECK(content(run / "superseded" / "iterations-3.jsonl") ==
+        steps("", second, second) + steps("", second, second));
+}
+
+TEST_CASE("long files that do not ascend by step, or do not say it, are read whole", "[engine]") {
+  const testing::ScratchFolder scratch;
+  const fs::path run = scratch.path();
+  std::string older_keys;
+  for (int i = 0; i < kManySteps; ++i) older_keys += "{\"iteration\":7}\n";
+  append(run / "metrics.jsonl",
+         kCutLine + steps("", 1, kManySteps) + steps("", 60, 100) + steps("", 10001, 10003));
+  append(run / "samples.jsonl", kCutLine + older_keys);
+  append(run / "iterations.jsonl",
+         kCutLine + steps("", 1, kManySteps) + "no object\n" + steps("", 1, 100));
+  CHECK(last_recorded_step(run) == 0);  // Of the samples.
+  JobProgress progress;
+  progress.step = 10000;
+  REQUIRE(lay_aside(run, progress, 10000, 3).ok());
+  CHECK((content(run / "metrics.jsonl") == steps("", 1, 10000) + steps("", 60, 100)));
+  CHECK((content(run / "superseded" / "metrics-3.jsonl") ==
+         kCutLine + steps("", 10001, kManySteps) + steps("", 10001, 10003)));
+  CHECK((content(run / "samples.jsonl") == older_keys));
+  CHECK(content(run / "superseded" / "samples-3.jsonl") == kCutLine);
+  CHECK((content(run / "iterations.jsonl") == steps("", 1, 10000) + steps("", 1, 100)));
 }
 
 TEST_CASE("a run without a plan has no generation", "[engine]") {

@@ -45,6 +45,7 @@ TEST_CASE("a run folder has one job at a time, and the other is named", "[engine
   auto first = RunLock::take(scratch / "run");
   REQUIRE(first.ok());
   CHECK(first.value().left_behind().empty());
+  CHECK_FALSE(first.value().may_wake());
 
   // Another open file is another owner, also within a process.
   const auto second = RunLock::take(scratch / "run");
@@ -148,6 +149,7 @@ TEST_CASE("a process that is killed leaves its lock to the next", "[engine]") {
   const auto taken = RunLock::take(scratch / "run");
   REQUIRE(taken.ok());
   CHECK_THAT(taken.value().left_behind(), ContainsSubstring("process " + std::to_string(child)));
+  CHECK_FALSE(taken.value().may_wake());
 }
 
 TEST_CASE("whether a job writes a folder is told without a lock", "[engine]") {
@@ -205,6 +207,7 @@ TEST_CASE("another machine's lock holds while it is touched", "[engine]") {
   CHECK(std::chrono::steady_clock::now() - begin >= std::chrono::milliseconds(400));
   REQUIRE(watched.ok());
   CHECK(watched.value().left_behind() == "process 1 on another-host");
+  CHECK(watched.value().may_wake());
 }
 
 TEST_CASE("another machine's lock that was not touched for long is watched for less", "[engine]") {
