@@ -93,10 +93,18 @@ const StatePlacement& Coordinator::held() const {
   return is_settling_ && !is_late_ ? want_ : members.placed();
 }
 
+StatePlacement Coordinator::left() const {
+  StatePlacement there = held();
+  for (Shard& shard : there)
+    std::erase_if(shard.holders,
+                  [this](const DeviceSlot& device) { return !members.is_there(device.node); });
+  return there;
+}
+
 StatePlacement Coordinator::left_without(NodeId lost) const {
-  StatePlacement left = held();
-  scheduler::drop_holders(left, lost);
-  return left;
+  StatePlacement there = left();
+  scheduler::drop_holders(there, lost);
+  return there;
 }
 
 Move Coordinator::lose(NodeId lost) {

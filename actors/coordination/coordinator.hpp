@@ -118,7 +118,10 @@ class Coordinator {
   /// Where state lies. Nodes that were told to turn over to a layout have what it wants there,
   /// whether they have done so or not; but for what arrives during its first step.
   const StatePlacement& held() const;
-  /// The same, once a node is gone.
+  /// The same at nodes that are there. Who was lost while the model is collected counts as a holder
+  /// until it is known whether what it alone had has come; for a layout or a save that is gone.
+  StatePlacement left() const;
+  /// That, once another node is gone.
   StatePlacement left_without(NodeId lost) const;
   /// Goes on without this node, on a layout that was found. A step whose COMMIT is known is
   /// finished first, by all who are left: each of them has its sums.

@@ -45,6 +45,16 @@ WorthSaving worth_saving(const SupervisorState& state, const StatePlacement& lef
   return worth_saving(left, has_unsaved(state), goes_back);
 }
 
+bool leave_out_lost_holders(SupervisorState& state) {
+  if (state.lost_while_collected.empty()) return true;
+  StatePlacement left = state.job.left();
+  add_orphans(state.job.held(), left, state.stopping.orphans);
+  const bool is_worth_it = worth_saving(state, left) != WorthSaving::nothing;
+  if (!is_worth_it) state.stopping.unsaved = "what is left is no whole model";
+  state.job.members.place(std::move(left));
+  return is_worth_it;
+}
+
 std::vector<state::MissingShard> missing_shards(const SupervisorState& state) {
   std::vector<state::MissingShard> missing;
   for (const Shard& shard : state.job.members.placed()) {

@@ -19,6 +19,11 @@ std::filesystem::path folder_of(const SupervisorState& state);
 /// What the job does with this state, which is left: `worth_saving` of its values.
 WorthSaving worth_saving(const SupervisorState& state, const StatePlacement& left);
 
+/// A job stops whose model may not have come whole: what nodes alone had that were lost while it
+/// was collected is in no save. Returns whether what is left is worth one; else says why there is
+/// none.
+bool leave_out_lost_holders(SupervisorState& state);
+
 /// Shards of the present state that nobody holds, and who did.
 std::vector<state::MissingShard> missing_shards(const SupervisorState& state);
 

@@ -21,7 +21,6 @@
 #include "actors/supervisor/supervisor_steps.hpp"
 #include "actors/supervisor/supervisor_wait.hpp"
 #include "actors/supervisor/supervisor_wait_choice.hpp"
-#include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
@@ -36,15 +35,12 @@ std::set<NodeId> without(std::set<NodeId> nodes, NodeId lost) {
 }
 
 /// What a change that begins with this loss is for beside it: where none is under way, nodes that
-/// were lost while the model was collected, of which no event tells yet. What they alone had counts
-/// as held until it is known that it did not come; for a layout it is gone.
+/// were lost while the model was collected, of which no event tells yet.
 Regrouping begun_before(const SupervisorState& state, NodeId lost) {
   const bool is_untold = !state.regrouping.lost.empty();
   Regrouping regrouping;
   if (state.job.is_regrouping() || is_untold) regrouping = state.regrouping;
   regrouping.left = state.job.left_without(lost);
-  for (const auto& [gone, error] : state.lost_while_collected)
-    scheduler::drop_holders(regrouping.left, gone);
   return regrouping;
 }
 

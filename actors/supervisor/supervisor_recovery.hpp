@@ -55,7 +55,8 @@ bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& 
 std::optional<std::string> go_on_without(SupervisorSelf self, NodeId lost, const std::string& what);
 
 /// A node is lost after it has offered all that is collected: a save may still wait for it, and the
-/// recorder for its tensors, which do not come from one that is silent.
+/// recorder for its tensors, which do not come from one that is silent. Where it had a last copy it
+/// counts as its holder until it is known whether that has come (`Coordinator::left`).
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
 
 /// A node misses a peer, `how` in its transport's words; who of them is lost shows a moment later.

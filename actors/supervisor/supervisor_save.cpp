@@ -7,6 +7,7 @@
 #include "actors/supervisor/saved_parts.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/setup/save_policy.hpp"
@@ -85,6 +86,13 @@ void begin_save(Self self) {
   const Dtype dtype = state.resources->setup.job.train.dtype;
   Saves& saves = state.saves;
   saves.wanted = false;
+  // Who had a last copy was lost while the model was collected, which may be at the head by now: no
+  // part of it is saved beside that.
+  if (const auto held = check_holders(state, state.job.left());
+      !held.ok() && !state.job.is_stopping())
+    return state.resources->logger.warning("no checkpoint of " +
+                                           step_text(state.job.loop.progress().step) + ": " +
+                                           held.error().message);
   saves.last_begun = now(self);
   Save save;
   save.number = ++saves.number;
@@ -357,6 +365,7 @@ void go_on_stopping(Self self) {
     return end_stopped(self);
   if (saves.running || !state.job.is_at_rest()) return;         // Comes again when that has ended.
   state.stopping.failed_step = state.job.loop.progress().step;  // One try for each state.
+  if (!leave_out_lost_holders(state)) return end_stopped(self);
   begin_save(self);
 }
 

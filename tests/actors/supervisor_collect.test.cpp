@@ -5,6 +5,7 @@
 #include "actors/supervisor/supervisor_collect.hpp"
 
 #include <catch2/generators/catch_generators.hpp>
+#include <csignal>
 #include <set>
 #include <string>
 #include <vector>
@@ -188,6 +189,76 @@ TEST_CASE("no layout counts on what went while the model was written", "[actors]
   head.tell(lost_atom::value, NodeId{0}, NodeId{2}, EpochNumber{1}, std::string("reset"));
   head.pass(1s, {0, 2});
   for (const std::size_t id : {0u, 2u}) CHECK(head.seen[id].configurations.size() == 1);
+}
+
+/// A job each of whose nodes alone has a part of the model, which is being written; so is a
+/// checkpoint.
+struct WrittenAndSaved {
+  WrittenAndSaved()
+      : saving(
+            1, [](job::Checkpointing& x) { x.every_steps = 1; }, one_pipeline) {
+    saving.head.recorder.busy = true;
+    offer_all(saving.head);
+    REQUIRE(saving.head.seen[0].saves.size() == 1);
+  }
+
+  /// What it could not receive the recorder says.
+  void fail_to_come() {
+    saving.head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+  }
+
+  /// Who is left of nodes 0, 1 and 2 writes what lives, of which the job's end tells.
+  void save_part(const std::set<std::size_t>& lost, const std::string& last_held) {
+    REQUIRE(saving.head.seen[0].saves.size() == 2);
+    saving.write(lost);
+    REQUIRE(saving.head.keeper.written.size() == 1);
+    CHECK(saving.head.keeper.written[0].folder.filename() == "step-1.incomplete-2");
+    saving.keep();
+    REQUIRE(saving.head.ended);
+    INFO(saving.head.ended->message);
+    CHECK(saving.head.ended->exit_code == kResumable);
+    CHECK(says(saving.head.ended->message, "; what is left of step 1 is saved ("));
+    CHECK(says(saving.head.ended->message, "(last held by " + last_held + ")"));
+  }
+
+  SavingHead saving;
+};
+
+// Window: final tensors are offered
+TEST_CASE("no save waits for who was lost with a last copy while the model was written",
+          "[actors][recovery]") {
+  WrittenAndSaved job;
+  Head& head = job.saving.head;
+  head.lose(3);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].saves.size() == 1);
+  CHECK(says(job.saving.log(), "no checkpoint of step 1: no other node has llm."));
+  SECTION("the model came whole: the job is done") {
+    head.tell(save_atom::value);  // Nor where somebody asks for one.
+    CHECK(head.seen[0].saves.size() == 1);
+    caf::anon_send(head.actors.recorder, begin_atom::value, Configuration{});
+    head.leave({0, 1, 2});
+    REQUIRE(head.ended);
+    CHECK(head.ended->exit_code == 0);
+  }
+  SECTION("it did not: the others save what lives") {
+    job.fail_to_come();
+    job.save_part({3}, "node 3 (host, pid 103)");
+  }
+  SECTION("the job is to stop: so they do") {
+    head.tell(stop_atom::value, std::int32_t{SIGTERM});
+    job.save_part({3}, "node 3 (host, pid 103)");
+    CHECK(says(head.ended->message, "stopped by SIGTERM"));
+  }
+}
+
+// Window: final tensors are offered
+TEST_CASE("what lives is saved without all that were lost while the model was written",
+          "[actors][recovery]") {
+  WrittenAndSaved job;
+  for (const std::size_t id : {3u, 2u}) job.saving.head.lose(id);
+  job.fail_to_come();
+  job.save_part({2, 3}, "node 2 (host, pid 102) and node 3 (host, pid 103)");
 }
 
 }  // namespace
