@@ -78,9 +78,17 @@ struct ContractOptions {
 /// - memory: nothing is held after a round, and the next one takes none for good; layers that keep
 ///   some by themselves are named, or the stage kind;
 /// - frozen: what does not train has no gradient and the bits that it had, where there is such;
+/// - gradient copies: `GroupState::copy_gradients` gives for each parameter, by its name, a copy of
+///   its part of `gradients`, and nothing else; this and what follows where anything trains;
+/// - hash: another one for each value and moment that is another one, the same for the same, and
+///   that of the engine's own state, which holders on standby have;
+/// - moments: in host memory but for their update, which works on copies (`fetch_state`,
+///   `offload_state`), on such a device, values and moments are to the bit what they are where
+///   moments stay; copies that are let go of go nowhere, and bytes are counted; of encoders that
+///   train;
 /// - moved: behind a step of the optimizer the state goes to such a device, and behind the next one
 ///   back; what it leaves is overwritten, and a stage that is made there goes on to the bit as one
-///   that stayed, where anything trains;
+///   that stayed;
 /// - cut: each module of several layers as two stages, on rows as wide as the plan has them; not
 ///   where layers are tried alone.
 ///

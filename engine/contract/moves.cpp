@@ -13,22 +13,6 @@ namespace {
 constexpr double kLateMs = 0.2;  // A round has some dozens of calls.
 constexpr double kLearningRate = 1e-2;
 
-/// One step of the optimizer, as an executor takes it: a parameter that several layers of the
-/// stage use gets the sum of their gradients, and moves once.
-void update(const StageBench& bench, StageId id, StageProgram& stage, std::int64_t step) {
-  const auto& groups = bench.plan().groups;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    GroupState* first = nullptr;
-    for (const ParameterUse& use : groups[g].uses) {
-      if (use.stage != id) continue;
-      GroupState& state = stage.state(GroupId{g}, use.layer);
-      if (first != nullptr) first->gradients().add_(state.gradients());
-      if (first == nullptr) first = &state;
-    }
-    if (first != nullptr) first->update(bench.setup().adamw, step, kLearningRate, 1);
-  }
-}
-
 /// A stage's state at a place that it has left: who goes on with it computes nothing but NaN.
 void overwrite(const StateStore& left) {
   for (const ShardKey& key : left.keys())
@@ -70,7 +54,7 @@ class Moves {
     auto made = bench_.round(stage, id_, how, inputs_);
     if (!made.ok()) return made;
     const Status updated = in_work(device, [&]() -> Status {
-      update(bench_, id_, stage, step);
+      take_step(bench_, id_, stage, step);
       return Done{};
     });
     if (!updated.ok()) return updated.error();
@@ -108,6 +92,20 @@ std::unique_ptr<Device> late_device() {
   options.delay_ms_max = kLateMs;
   options.threads = at::get_num_threads();
   return make_device(options);
+}
+
+void take_step(const StageBench& bench, StageId id, StageProgram& stage, std::int64_t step) {
+  const auto& groups = bench.plan().groups;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    GroupState* first = nullptr;
+    for (const ParameterUse& use : groups[g].uses) {
+      if (use.stage != id) continue;
+      GroupState& state = stage.state(GroupId{g}, use.layer);
+      if (first != nullptr) first->gradients().add_(state.gradients());
+      if (first == nullptr) first = &state;
+    }
+    if (first != nullptr) first->update(bench.setup().adamw, step, kLearningRate, 1);
+  }
 }
 
 Result<std::vector<MovedRound>> moved_rounds(const StageBench& bench, StageId id,

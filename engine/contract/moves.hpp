@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ namespace troupe::engine {
 /// A device whose work runs late, on another thread than the caller's, with as many threads for
 /// LibTorch's operators: bits follow it. Host memory is no number before work has completed.
 std::unique_ptr<Device> late_device();
+
+/// One step of the optimizer, as an executor takes it: a parameter that several layers of the
+/// stage use gets the sum of their gradients, and moves once. `step`: from 1. In work.
+void take_step(const StageBench& bench, StageId id, StageProgram& stage, std::int64_t step);
 
 /// A round behind a step of the optimizer.
 struct MovedRound {

@@ -35,6 +35,7 @@ job::Job plain_job(job::Job job, std::int64_t samples) {
   job.parallel = {};
   job.parallel.mode = job::LayoutMode::manual;
   job.scheduler = {};
+  job.scheduler.offload_encoders = "moments";  // A plan may ask states for what that takes.
   job.balancer = {};
   job.balancer.policy = "in-order";
   job.train.dtype = Dtype::fp64;

@@ -1,17 +1,15 @@
 #include "engine/contract/stage_check.hpp"
 
-#include <ATen/ops/equal.h>
-
-#include <cmath>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "engine/contract/fixed_values.hpp"
 #include "engine/contract/leaks.hpp"
 #include "engine/contract/moves.hpp"
 #include "engine/contract/slices.hpp"
 #include "engine/contract/slopes.hpp"
+#include "engine/contract/states.hpp"
 #include "engine/contract/views.hpp"
 #include "runtime/observe/plan_words.hpp"
 #include "runtime/vocabulary/first_line.hpp"
@@ -23,18 +21,6 @@ namespace {
 
 /// Of the largest value: what sums in another order may differ by.
 constexpr double kRounding = 1e-9;
-
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
-std::string differs(double off) {
-  return std::isfinite(off)
-             ? " differs by " + number(off) + " of the largest value"
-             : " differs by no finite number (a value that is none, or one too many)";
-}
 
 /// Holds one stage against its promises.
 class Check {
@@ -65,7 +51,7 @@ class Check {
     stage_ = made(state);
     if (!stage_) return;
     state_.emplace(std::move(state).value());
-    note_fixed();
+    fixed_ = FixedValues(bench_, *stage_);
     const auto first = round(*stage_, {});
     if (!first) return;
     kept();
@@ -83,6 +69,7 @@ class Check {
     shown(*first);
     memory();
     frozen();
+    states(*first);
     moved(*first);
     if (halves != nullptr) cut(*halves);
   }
@@ -134,7 +121,7 @@ class Check {
             const std::string& fix, double tolerance = 0) {
     if (engine::same_bits(a, b)) return;
     const double off = difference(a, b);
-    if (off > tolerance || tolerance == 0) breach(what + differs(off), fix);
+    if (off > tolerance || tolerance == 0) breach(what + difference_words(off), fix);
   }
 
   void same_bits(const StageOutcome& first) {
@@ -183,7 +170,7 @@ class Check {
     const double off =
         difference_by_sample(bench_.plan(), id_, {*bench_.iteration(Cut::alone), alone},
                              {*bench_.iteration(cut), outcome});
-    if (off > kRounding) breach(what + differs(off) + " from what each gives alone", fix);
+    if (off > kRounding) breach(what + difference_words(off) + " from what each gives alone", fix);
   }
 
   /// What samples give in a cut, against what each gives alone.
@@ -322,35 +309,37 @@ class Check {
     const auto wrong = wrong_gradients(bench_, *stage_, id_, inputs_, first, how);
     if (!wrong.ok()) return breach(wrong.error().message, "forward of the layers");
     for (const WrongGradient& one : wrong.value())
-      breach("of " + one.of + ": " + number(one.gradient) +
-                 " along a direction, where the loss changes by " + number(one.slope),
+      breach("of " + one.of + ": " + number_words(one.gradient) +
+                 " along a direction, where the loss changes by " + number_words(one.slope),
              "its backward");
     kept();
-  }
-
-  /// What does not train, with its values before anything ran.
-  void note_fixed() {
-    for (const models::Parameter* parameter : stage_->parameters())
-      if (!bench_.trains(parameter->name))
-        fixed_.push_back({parameter, parameter->value.detach().clone()});
   }
 
   void frozen() {
     if (fixed_.empty()) return;
     begin("frozen");
-    for (const auto& [parameter, before] : fixed_) {
-      if (parameter->value.requires_grad() || parameter->value.grad().defined())
-        breach(parameter->name + " does not train, and wants a gradient",
-               "what calls `requires_grad_`: of values as they came, only some train");
-      else if (!at::equal(before, parameter->value))
-        breach(parameter->name + " does not train, and has changed", "what writes to its values");
-    }
+    for (const auto& [found, fix] : fixed_.faults()) breach(found, fix);
     kept();
+  }
+
+  /// The stage goes, for its memory; one that is made anew on the same state comes in its place.
+  void states(const StageOutcome& first) {
+    if (first.groups.empty()) return;
+    fixed_ = {};
+    stage_.reset();
+    for (const StatePromise& one : state_promises(bench_, id_)) {
+      begin(one.name);
+      const auto held =
+          call_guarded(Errc::internal, [&] { return one.hold(bench_, id_, inputs_, *state_); });
+      if (!held.ok()) breach(held.error().message, one.fix);
+      kept();
+    }
+    stage_ = made(*state_);
   }
 
   /// The stage is gone then.
   void moved(const StageOutcome& first) {
-    if (first.groups.empty()) return;
+    if (first.groups.empty() || !stage_) return;
     begin("moved");
     const std::string fix =
         "what is kept of where the state was, what follows from parameters, and "
@@ -385,7 +374,7 @@ class Check {
   const StageRows inputs_;
   std::optional<StateStore> state_;
   std::unique_ptr<StageProgram> stage_;
-  std::vector<std::pair<const models::Parameter*, at::Tensor>> fixed_;
+  FixedValues fixed_;
   std::string promise_;
 };
 

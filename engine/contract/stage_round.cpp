@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <map>
 #include <memory>
@@ -344,6 +345,18 @@ double difference(const StageOutcome& a, const StageOutcome& b) {
     largest = larger(largest,
                      std::abs(a.losses[i] - b.losses[i]) / std::max(std::abs(a.losses[i]), 1e-300));
   return largest;
+}
+
+std::string number_words(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+std::string difference_words(double difference) {
+  return std::isfinite(difference)
+             ? " differs by " + number_words(difference) + " of the largest value"
+             : " differs by no finite number (a value that is none, or one too many)";
 }
 
 }  // namespace troupe::engine

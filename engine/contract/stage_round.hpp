@@ -83,4 +83,9 @@ double difference(const StageOutcome& a, const StageOutcome& b);
 /// The same of tensors, place by place. REQUIRES: those of a place have the same size.
 double difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b);
 
+/// A number as breaches have it, of six digits.
+std::string number_words(double value);
+/// What follows on what differs: ` differs by 0.5 of the largest value`.
+std::string difference_words(double difference);
+
 }  // namespace troupe::engine

@@ -51,8 +51,9 @@ class GroupState {
   /// the parameter's own rule, which is not clipped. Gradients are zero afterwards; `step` from 1.
   virtual void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate,
                       double clip) = 0;
-  /// Hash of the bytes of parameters, masters and moments: equal at every holder of a group after
-  /// every step.
+  /// Hash of the bytes of each parameter, its master and both moments, in order, each going on from
+  /// the one before (`state::hash_tensor`): equal at every holder of a group after every step, also
+  /// at one on standby, which has the engine's own state.
   virtual std::uint64_t hash() const = 0;
 };
 

@@ -45,16 +45,19 @@ TEST_CASE("built-in families keep what stages promise, whole and layer by layer"
   const auto verdicts = check(job, options);
   expect_kept(verdicts);
   for (const StageVerdict& verdict : verdicts)
-    for (const auto* promise : {"moved", "packing", "parts", "pieces", "shown", "slice"})
+    for (const auto* promise :
+         {"gradient copies", "hash", "moved", "packing", "parts", "pieces", "shown", "slice"})
       CHECK(keeps(verdict, promise));
   CHECK(keeps(verdicts.front(), "frozen"));  // Whisper's positions are a constant.
-  CHECK(keeps(verdicts.front(), "offload"));
   // The encoders have three layers each, the llm four.
   for (const StageVerdict& verdict : verdicts)
     CHECK(keeps(verdict, "cut") == !options.bench.is_by_layer);
   CHECK_FALSE(keeps(verdicts.front(), "built-in"));  // No kind of a user's runs it.
   CHECK(verdicts.front().stage_kind.empty());
-  CHECK_FALSE(keeps(verdicts.back(), "offload"));  // No plan puts away what the llm keeps.
+  for (const auto* promise : {"moments", "offload"}) {
+    CHECK(keeps(verdicts.front(), promise));
+    CHECK_FALSE(keeps(verdicts.back(), promise));  // No plan puts away what the llm keeps.
+  }
 }
 
 TEST_CASE("frozen modules keep what stages promise", "[engine]") {
@@ -65,7 +68,8 @@ TEST_CASE("frozen modules keep what stages promise", "[engine]") {
   for (const StageVerdict& verdict : verdicts) {
     INFO(verdict.stage);
     const bool is_projector = verdict.kind.find("projector") != std::string::npos;
-    CHECK(keeps(verdict, "moved") == is_projector);
+    for (const auto* promise : {"gradient copies", "hash", "moments", "moved"})
+      CHECK(keeps(verdict, promise) == is_projector);
     CHECK(keeps(verdict, "frozen") != is_projector);
   }
 }

@@ -58,6 +58,13 @@ inline StageVerdict verdict_on_stage(const std::string& fault) {
   return verdict;
 }
 
+/// What is said of the first promise that a fault of the stage breaks.
+inline Breach first_breach(const std::string& fault) {
+  StageVerdict verdict = verdict_on_stage(fault);
+  REQUIRE_FALSE(verdict.breaches.empty());
+  return std::move(verdict.breaches.front());
+}
+
 /// The promises that are broken, each once, in order.
 inline std::string broken_in(const StageVerdict& verdict) {
   std::string list, last;

@@ -19,6 +19,7 @@
 #include "engine/execution/device.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
+#include "tests/engine/faulty_state.hpp"
 
 namespace troupe::engine {
 
@@ -62,9 +63,10 @@ class FaultyStage final : public StageFilter {
   }
   GroupState& state(GroupId group, LayerId layer) override {
     throw_in("state");
-    GroupState& state = StageFilter::state(group, layer);
-    if (fault_ == "voids" && is_each_alone()) state.gradients().fill_(kNoNumber);
-    return state;
+    auto& own = states_[{group, layer}];
+    if (!own) own = std::make_unique<FaultyState>(StageFilter::state(group, layer), fault_);
+    if (fault_ == "voids" && is_each_alone()) own->gradients().fill_(kNoNumber);
+    return *own;
   }
   std::vector<models::Parameter*> parameters() override {
     throw_in("parameters");
@@ -211,6 +213,7 @@ class FaultyStage final : public StageFilter {
   int owed_ = 0;                              ///< Parts whose weight gradients are to come.
   bool was_owed_ = false;                     ///< When this iteration began.
   std::vector<at::Tensor> kept_;
+  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<FaultyState>> states_;
 };
 
 /// Adds the kind `around-faulty`, once.

@@ -33,6 +33,9 @@ class HookedState : public GroupState {
   }
   std::uint64_t hash() const override { return inner_.hash(); }
 
+ protected:
+  GroupState& inner() const { return inner_; }
+
  private:
   GroupState& inner_;
 };

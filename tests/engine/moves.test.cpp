@@ -14,13 +14,6 @@
 namespace troupe::engine {
 namespace {
 
-/// What is said of the first promise that a fault of the stage breaks.
-Breach first_breach(const std::string& fault) {
-  const StageVerdict verdict = verdict_on_stage(fault);
-  REQUIRE_FALSE(verdict.breaches.empty());
-  return verdict.breaches.front();
-}
-
 TEST_CASE("a late device runs work on another thread, and host memory is filled behind it",
           "[engine]") {
   const auto late = late_device();
