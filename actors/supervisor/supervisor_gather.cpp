@@ -148,7 +148,7 @@ void decide(Self self, const std::set<NodeId>& late) {
                          are_replaced(*state.gathering, missing_nodes(gathered)));
   // Nobody is sent away before: what they hold would be lost to another head too.
   if (!whole.ok() && !wish.ends && !is_given_up && (step > saved || gathered.members.empty()))
-    return fail(self, half_a_model(wish, gathered, whole.error()));
+    return leave_gathered(self, half_a_model(wish, gathered, whole.error()));
   if (!whole.ok() && !(wish.ends && step > saved)) return do_without(self, whole.error().message);
   if (step < saved)
     return do_without(self, "step " + std::to_string(saved) +
@@ -165,7 +165,8 @@ void decide(Self self, const std::set<NodeId>& late) {
   const bool reaches_all = gathering.unreached.empty();
   // To save takes no way for tensors.
   if (!whole.ok() || (wish.ends && !reaches_all)) return save_held(self, gathered, before, placed);
-  if (!reaches_all && reaches_nobody(gathering)) return fail(self, cut_off_head(state, gathering));
+  if (!reaches_all && reaches_nobody(gathering))
+    return leave_gathered(self, cut_off_head(state, gathering));
   if (!reaches_all && !is_known) return decide(self, late);  // Without them.
   take_over(self, gathered, placed);
 }
@@ -199,6 +200,8 @@ void gathered_device_finished(Self self, const engine::DeviceReport& report) {
                                 [node](const auto& other) { return other.second == node; });
   if (all) gathering.holdings[node].progress = gathering.finished;
 }
+
+void leave_gathered(Self self, const Error& why) { end(self, {kResumable, to_string(why)}); }
 
 void gathered_lost(Self self, NodeId node) {
   auto& state = self->state;

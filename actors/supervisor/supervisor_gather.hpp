@@ -11,6 +11,11 @@ namespace troupe::actors {
 /// Waits for the nodes of the job before. REQUIRES: the resources say how.
 void begin_gathering(SupervisorSelf self);
 
+/// Ends this head alone, with the exit code of a job that can be resumed: the nodes go on waiting,
+/// with their state. For what another head, or the same one later, may not meet; where it is the
+/// job that is wrong, `fail` says so.
+void leave_gathered(SupervisorSelf self, const Error& why);
+
 /// A device of theirs has finished the last step of the head before.
 void gathered_device_finished(SupervisorSelf self, const engine::DeviceReport& report);
 

@@ -10,6 +10,7 @@
 #include "actors/coordination/left_state.hpp"
 #include "actors/supervisor/missed_steps.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
+#include "actors/supervisor/supervisor_gather.hpp"
 #include "actors/supervisor/supervisor_gather_joins.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
@@ -152,8 +153,11 @@ void take_over(Self self, const Gathered& gathered, const StatePlacement& placed
   // Where something is in the way, nodes keep their state, and the folder is as it was.
   const Status decided = plan_takeover(state, gathered, regrouping);
   if (!decided.ok() && wish.ends) return save_held(self, gathered, placed, placed);
-  if (!decided.ok() && !may_be_completed(*state.gathering, lost))
-    return fail(self, hindered(gathered, decided.error()));
+  if (!decided.ok() && !may_be_completed(*state.gathering, lost)) {
+    const Error why = hindered(gathered, decided.error());
+    // With all of its nodes it is the job that is wrong, and would be the next time.
+    return lost.lost.empty() ? fail(self, why) : leave_gathered(self, why);
+  }
   if (auto opened = wish.open(&gathered.progress); !opened.ok()) return fail(self, opened.error());
   // Not before: where this head cannot go on without them another one may reach them.
   for (const auto& [id, error] : state.gathering->unreached)

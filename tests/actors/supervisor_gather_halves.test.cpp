@@ -24,7 +24,7 @@ TEST_CASE("half a model that is in no checkpoint is left to another head",
   taking.pass(6s);
   REQUIRE(head.ended);
   INFO(head.ended->message);
-  CHECK(head.ended->exit_code == 2);
+  CHECK(head.ended->exit_code == kResumable);
   for (const char* word :
        {"nodes of this run wait for their head with the state of step 4", "no other node has llm.",
         "is no whole model", "let them reach this head", "--fresh begins anew"})

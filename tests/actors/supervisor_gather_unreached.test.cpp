@@ -47,8 +47,10 @@ void gather(TakingOver& taking, std::set<transport::Peer> unreached) {
   taking.pass(1s);
 }
 
-/// The head has ended, and all nodes look for another one, with what they hold.
+/// The head has ended so that it can come again, and all nodes look for another one, with what they
+/// hold.
 void check_left_alone(const TakingOver& taking) {
+  CHECK(taking.head.ended->exit_code == kResumable);
   CHECK(taking.opened.empty());
   for (const NodeSeen& node : taking.head.seen) {
     CHECK(node.stops.empty());

@@ -175,7 +175,7 @@ TEST_CASE(
   REQUIRE(head.ended);
   INFO(head.ended->message);
   CHECK(says(head.ended->message, "no node of the layout sees data.sources[0]"));
-  CHECK(head.ended->exit_code == 2);
+  CHECK(head.ended->exit_code == 2);  // It would come to that again.
   CHECK(taking.opened.empty());
   for (const NodeSeen& node : head.seen) CHECK(node.stops.empty());
 }
