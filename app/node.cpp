@@ -185,13 +185,24 @@ std::string own_key(const Options& options) {
 class SavingHead {
  public:
   /// Once; where another node's is first the run folder is locked, and this one ends.
-  void start(const job::Job& job, const std::filesystem::path& run, const std::string& key) {
+  void start(const job::Job& job, const std::filesystem::path& run, const Options& options) {
+    const std::string key = own_key(options);
     const bool is_near = key.empty() || parse_host_port(job.cluster.listen).value().is_loopback();
-    const auto started =
-        spawn_self({"troupe", "train", "--resume", run.string(), "--save-and-end",
-                    "cluster.local_nodes=0", "cluster.key=", "observe.metrics_listen=",
-                    is_near ? "cluster.listen=127.0.0.1:0" : "cluster.listen=0.0.0.0:0"},
-                   key);
+    std::vector<std::string> words{
+        "troupe",
+        "train",
+        "--resume",
+        run.string(),
+        "--save-and-end",
+        "cluster.local_nodes=0",
+        "cluster.key=",
+        "observe.metrics_listen=",
+        is_near ? "cluster.listen=127.0.0.1:0" : "cluster.listen=0.0.0.0:0"};
+    if (!options.job_file.empty()) {  // It says where plug-ins are on this machine.
+      words.emplace_back("--job-of-node");
+      words.push_back(options.job_file);
+    }
+    const auto started = spawn_self(std::move(words), key);
     if (started.ok())
       pid_ = started.value();
     else
@@ -315,7 +326,7 @@ int run_node(const Options& options) {
       [&options](const std::string& text, bool speaks_for_all) {
         if (options.parent == 0 || speaks_for_all) std::cerr << "troupe: " + text + "\n";
       },
-      [&] { saving_head.start(resources.setup.job, run_dir, own_key(options)); },
+      [&] { saving_head.start(resources.setup.job, run_dir, options); },
       [&system, shown_by](const SupervisorActor& head, NodeId place) {
         look_up(system, head.node(), kObservingHub, std::chrono::minutes(1),
                 [shown_by, place](const caf::strong_actor_ptr& hub) {

@@ -9,8 +9,8 @@
 #include "app/control_file.hpp"
 #include "app/terminal.hpp"
 #include "engine/run/run_lock.hpp"
+#include "runtime/files/read_stream.hpp"
 #include "runtime/job/changed_keys.hpp"
-#include "runtime/job/load_job.hpp"
 #include "runtime/observe/run_facts.hpp"
 #include "runtime/state/incomplete_save.hpp"
 
@@ -60,6 +60,19 @@ bool may_save_for_nodes(const job::Job& job, const ResumeWish& wish) {
   const auto facts = observe::read_run_facts(job.job.run_dir);
   return facts.ok() && facts.value().end && facts.value().end->exit_code == kResumable &&
          !state::incomplete_saves_in(job.checkpoint_dir()).empty();
+}
+
+Result<job::LoadedJob> load_to_save(const fs::path& file, const fs::path& node_job,
+                                    const std::vector<std::string>& overrides) {
+  // First: its plug-ins are those of this machine. What else it says is of no use here.
+  if (!node_job.empty()) job::read_job(node_job, {});
+  const auto text = files::read_whole(file);
+  if (!text)
+    return Error{Errc::not_found, "the run's job file cannot be read", file.string(),
+                 "look whether this machine sees the run folder"};
+  auto reading = job::parse_job(*text, file.string(), overrides, job::Paths::of_another_machine);
+  if (!reading.ok()) return std::move(reading.problems.front());
+  return std::move(reading.loaded);
 }
 
 bool goes_back(const job::Job& job, bool has_checkpoint) {

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "app/resuming.hpp"
 #include "engine/setup/data_identity.hpp"
 #include "runtime/job/job.hpp"
+#include "runtime/job/load_job.hpp"
 #include "runtime/vocabulary/job_progress.hpp"
 #include "runtime/vocabulary/result.hpp"
 
@@ -22,6 +25,14 @@ bool may_have_waiting_nodes(const job::Job& job, const ResumeWish& wish);
 /// ended so that it can go on, with an incomplete save: by a head that others found and this node
 /// did not.
 bool may_save_for_nodes(const job::Job& job, const ResumeWish& wish);
+
+/// The job of a run whose nodes a head is to have save what they hold: as its job file says, but
+/// what that names need not be on this machine. `file`: the job file. `node_job`: that of the node
+/// that asks for it, which says where plug-ins are here; empty: it has none. Errors: not_found: the
+/// job file, or a plug-in whose families or formats the job needs; as `job::parse_job`.
+Result<job::LoadedJob> load_to_save(const std::filesystem::path& file,
+                                    const std::filesystem::path& node_job,
+                                    const std::vector<std::string>& overrides);
 
 /// Whether a head whose nodes hold only a part of the model gives that up for the newest
 /// checkpoint: there is one, and the job goes back to it by itself. `--resume` is no word for that:

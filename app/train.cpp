@@ -38,6 +38,7 @@ struct Options {
   bool reference = false;
   std::string microbatches;
   bool saves_only = false;  ///< Saves what nodes hold whose head was lost, and ends.
+  std::string node_job;     ///< Of the node that started it for that: its own job file.
   std::int32_t tries = 0;   ///< So often it has begun again from the same checkpoint by itself.
   std::string because;      ///< Why.
   ResumeWish wish;
@@ -120,8 +121,10 @@ int train_reserved(const Options& options, job::LoadedJob loaded, const engine::
   const auto saved = chosen.checkpoint ? chosen.checkpoint->folder() / state::kCheckpointJobFile
                      : gathers         ? loaded.job.job.run_dir / state::kCheckpointJobFile
                                        : std::filesystem::path();
-  auto opened = open_job(std::move(loaded), !options.reference || !options.microbatches.empty(),
-                         chosen.checkpoint.get(), saved);
+  auto opened = options.saves_only ? open_to_save(std::move(loaded), chosen.checkpoint.get())
+                                   : open_job(std::move(loaded),
+                                              !options.reference || !options.microbatches.empty(),
+                                              chosen.checkpoint.get(), saved);
   if (!opened.ok()) return report(opened.error());
   const auto& run_dir = opened.value().setup.job.job.run_dir;
   const bool is_continued = gathers || chosen.checkpoint != nullptr;
@@ -176,6 +179,7 @@ Result<job::LoadedJob> load(Options& options) {
   }
   if (options.job.file.empty())
     return usage_error("no job file", "troupe train JOB.toml, or troupe train --resume RUN");
+  if (options.saves_only) return load_to_save(options.job.file, options.node_job, overrides);
   return job::load_job(options.job.file, overrides);
 }
 
@@ -233,6 +237,7 @@ void add_train(Commands& commands) {
   command->add_flag("--reference", options->reference,
                     "One process, one sample at a time: the oracle");
   command->add_flag("--save-and-end", options->saves_only)->group("");  // Of a node without a head.
+  command->add_option("--job-of-node", options->node_job)->group("");
   command->add_option("--again", options->tries)->group("");  // Of a head that begins again.
   command->add_option("--because", options->because)->group("");
   command

@@ -217,7 +217,7 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
     auto begun = open_run(opened, console, "head");
     if (!begun.ok()) return std::move(begun).error();
     run.emplace(std::move(begun).value());
-    announce(opened, run->logger);
+    if (!opened.saves_only) announce(opened, run->logger);
     resources.folder = run->folder;
     resources.logger = run->logger;
     resources.resume = opened.resume;
@@ -240,10 +240,11 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
   resources.build = build_id();
   resources.run_id = opened.run_id;
   resources.incarnation = opened.incarnation;
-  resources.draw_templates = [&setup = resources.setup](const ParallelPlan& plan) {
-    const EndOnStalledRead reads(setup.job.data.read_timeout_s);
-    return engine::draw_templates(setup, plan);
-  };
+  if (!opened.saves_only)
+    resources.draw_templates = [&setup = resources.setup](const ParallelPlan& plan) {
+      const EndOnStalledRead reads(setup.job.data.read_timeout_s);
+      return engine::draw_templates(setup, plan);
+    };
   resources.tries = opened.tries;
   resources.data = opened.data;
   resources.plugins = std::move(code).value();
@@ -269,7 +270,13 @@ int train_as_head(Opened opened, Doors doors, std::unique_ptr<EndOnSignal> guard
         opened.without_nodes,
         [&](const JobProgress* live) -> Status {
           if (live != nullptr) {
-            if (auto same = check_same_job(job, opened.data, *live); !same.ok()) return same;
+            if (opened.saves_only) {  // It has opened no data, and the job is the run's own.
+              opened.data.records = live->data.records;
+              opened.data.hash = live->data.hash;
+              resources.data = opened.data;
+            } else if (auto same = check_same_job(job, opened.data, *live); !same.ok()) {
+              return same;
+            }
             opened.resume = live_resume(opened, *live);
           }
           if (auto begun = open(); !begun.ok()) return begun;

@@ -18,6 +18,7 @@
 #include "engine/setup/initial_layers.hpp"
 #include "engine/setup/kept_lengths.hpp"
 #include "engine/state/state_memory.hpp"
+#include "runtime/files/look_up.hpp"
 #include "runtime/state/checkpoint_keeping.hpp"
 #include "runtime/vocabulary/host_port.hpp"
 
@@ -195,6 +196,29 @@ Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Chec
   if (sums) keep_sums(opened, setup.value(), loaded, std::move(*sums));
   settle_open_rows(opened, setup.value(), loaded);
   if (auto rule = engine::operator_rule(loaded.job)) opened.reasons.push_back(std::move(*rule));
+  opened.resolved = job::to_toml(loaded);
+  opened.setup = std::move(setup).value();
+  opened.loaded = std::move(loaded);
+  return opened;
+}
+
+Result<Opened> open_to_save(job::LoadedJob loaded, const state::Checkpoint* checkpoint) {
+  Opened opened;
+  auto setup = engine::prepare(loaded.job);
+  if (!setup.ok()) return std::move(setup).error();
+  auto later = engine::later_layouts(setup.value());
+  if (!later.ok()) return std::move(later).error();
+  opened.later = std::move(later).value();
+  if (checkpoint != nullptr) {
+    opened.resume.folder = std::filesystem::absolute(checkpoint->folder());
+    opened.resume.progress = checkpoint->manifest().progress;
+  }
+  // What was learned of costs, over a profile's times, is saved with the state. Not worth
+  // measuring.
+  const auto& named = loaded.job.scheduler.profile;
+  if (files::is_there(named.empty() ? engine::default_profile_path(setup.value()) : named))
+    if (auto profile = obtain_costs(setup.value()); profile.ok())
+      opened.profile = std::move(profile).value();
   opened.resolved = job::to_toml(loaded);
   opened.setup = std::move(setup).value();
   opened.loaded = std::move(loaded);

@@ -52,6 +52,11 @@ struct Opened {
 Result<Opened> open_job(job::LoadedJob loaded, bool predicted, const state::Checkpoint* checkpoint,
                         const std::filesystem::path& saved);
 
+/// The same of a head that only has nodes save what they hold: it opens no data, chooses no layout,
+/// and needs no file that the job names, since the machine that had them may be gone. `checkpoint`:
+/// the newest one; null: there is none. Errors: as `engine::prepare`.
+Result<Opened> open_to_save(job::LoadedJob loaded, const state::Checkpoint* checkpoint);
+
 /// The run folder, and the log that goes to the console and to `train.log` in there.
 struct Run {
   std::shared_ptr<engine::RunFolder> folder;

@@ -265,13 +265,13 @@ class Bench:
         return f'json = "{self.folder}/data/samples.json"'
 
     @contextlib.contextmanager
-    def waiting_for_nodes(self, name):
+    def waiting_for_nodes(self, name, *more):
         """A head that waits for two nodes, and what starts one. Its own library goes away when it has read it: its path is
         nothing on their machines."""
         here = self.folder / f"library-of-{name}"
         here.mkdir()
         shutil.copy(self.library, here)
-        words = [word for word in self.job(name) if not word.startswith("plugins.")]
+        words = [word for word in self.job(name, *more) if not word.startswith("plugins.")]
         library = here / self.library_name
         with self.head_of_two(name, [*words, f'plugins.libraries=["{library}"]']) as (job, join):
             library.unlink()
@@ -475,6 +475,23 @@ def a_node_finds_its_library_where_its_own_job_says(bench):
     bench.equal(bench.reference(), "by-hand")
 
 
+def nodes_without_a_head_save_with_their_own_library(bench):
+    """Whoever has them save when the head is lost finds it where they do."""
+    with bench.waiting_for_nodes("no-head", "cluster.head_timeout_s=2", "train.steps=100000") as (job, join):
+        nodes = [join("--job", bench.node_job("of-both", bench.library)) for _ in range(2)]
+        job.wait_for(3)
+        job.process.kill()
+        job.process.wait()
+        said = [node.communicate(timeout=WITHIN_S)[1] for node in nodes]
+        deadline = time.monotonic() + WITHIN_S
+        while "exit_code" not in (facts := json.loads((job.run / "run.json").read_text())):
+            expect(time.monotonic() < deadline, f"nothing is saved: {said}")
+            time.sleep(0.05)
+    expect(facts["exit_code"] == 75, f"the run's end: {facts}, {said}")
+    steps = len(read_lines(job.run / "metrics.jsonl"))
+    expect((job.run / f"checkpoints/step-{steps}/manifest.json").exists(), f"step {steps} is not saved: {facts}")
+
+
 def a_node_with_another_build_of_it_is_refused(bench):
     """Replicas that ran different code would train different values, and nothing else tells."""
     other = bench.folder / "rebuilt" / bench.library_name
@@ -652,7 +669,7 @@ def a_new_family_passes_its_own_test_under_its_own_name(bench):
 CASES = [the_example_trains_over_two_stages_like_its_reference,
          it_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, its_layers_keep_what_stages_promise, planners_know_it,
          a_library_that_has_moved_is_found_where_the_job_says_now, a_node_finds_its_library_where_its_own_job_says,
-         a_node_with_another_build_of_it_is_refused, a_running_job_refuses_who_comes_with_another_build_or_without_it, a_job_without_its_plugin_says_which_families_there_are,
+         nodes_without_a_head_save_with_their_own_library, a_node_with_another_build_of_it_is_refused, a_running_job_refuses_who_comes_with_another_build_or_without_it, a_job_without_its_plugin_says_which_families_there_are,
          what_is_no_plugin_is_refused_with_the_fix, a_plugin_that_cannot_register_says_why,
          a_plugin_that_never_returns_ends_whoever_reads_a_run_of_it, a_family_that_throws_is_told_by_its_name,
          a_family_that_never_returns_is_told_by_its_name,

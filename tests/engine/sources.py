@@ -9,6 +9,7 @@ paths that are not there for what they do not see; the head's names lists withou
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "engine"), str(ROOT / "tests" / "actors")]
 
 from parity_sources import EXCHANGE, FRAME_BYTES, PATCH_BYTES, by_medium, deliveries, measured, trained_of  # noqa: E402
+from comeback import wait_until  # noqa: E402
 from recovery import FP64, JOB, node_of, pipelines, run_on_bench  # noqa: E402
-from tests.support.recorded_runs import read_lines  # noqa: E402
+from tests.support.recorded_runs import read_lines, read_lines_so_far  # noqa: E402
 from tests.support.run_cases import expect  # noqa: E402
 
 STEPS = 8
@@ -56,11 +58,11 @@ def node_job(folder, name, pictures, others):
     return path
 
 
-def start_head(bench, lists, folder, *sources):
+def start_head(bench, lists, folder, *sources, more=()):
     words = [word for word in pipelines([0, 1]) if not word.startswith("cluster.")]
     head = subprocess.Popen(
         [str(bench.binary), "train", str(JOB), *bench.job, FP64, f"train.steps={STEPS}", f"job.run_dir={folder / 'run'}", *words,
-         "cluster.nodes=2", "cluster.local_nodes=0", "cluster.head_timeout_s=0", "data.sources=[" + ",".join(sources) + "]"],
+         "cluster.nodes=2", "cluster.local_nodes=0", "cluster.head_timeout_s=0", "data.sources=[" + ",".join(sources) + "]", *more],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     deadline = time.monotonic() + 60
     while not (folder / "run" / "control").exists():
@@ -103,6 +105,45 @@ def who_does_not_see_a_source_needs_none_of_its_files(bench):
                                       trained_of(run, lists.samples["pictures"]))
         expect(patches > 0 and sum(sent[1]) == PATCH_BYTES * patches + FRAME_BYTES * frames,
                f"{sum(sent[1])} bytes were sent of {patches} patches and {frames} frames")
+
+
+def nodes_save_though_all_that_the_head_had_is_gone(bench):
+    """Lists and profile of the head's machine; each node has one list, elsewhere, and nothing of the source that it does not see."""
+    lists = Lists(bench)
+    folder = bench.folder / "no-head"
+    gone, run = folder / "head", folder / "run"
+    tables = []
+    for name, nodes in (("pictures", [1]), ("others", [0])):
+        path = write(gone / f"{name}.json", lists.samples[name])
+        tables.append(f'{{json="{path}",media="{gone}",nodes={nodes}}}')
+    profile = next(word.partition("=")[2] for word in bench.job if word.startswith("scheduler.profile="))
+    shutil.copy(profile, gone / "profile.json")
+    head = start_head(bench, lists, folder, *tables,
+                      more=["cluster.head_timeout_s=2", f"scheduler.profile={gone}/profile.json", "train.steps=400"])
+    nowhere = (bench.folder / "is-not-here" / "list.json", bench.folder / "is-not-here")
+    here = {name: (path, lists.media) for name, path in lists.paths.items()}
+    nodes = [node_of(bench, run, "--node", str(number), "--job", str(node_job(folder, f"node-{number}", *sources)))
+             for number, sources in ((0, (nowhere, here["others"])), (1, (here["pictures"], nowhere)))]
+    wait_until(lambda: head.poll() is not None or len(read_lines_so_far(run / "metrics.jsonl")) >= 3, "three steps")
+    head.kill()
+    said = head.communicate(timeout=20)[0]
+    expect(head.returncode == -signal.SIGKILL, f"the head ended by itself:\n{said}")
+    shutil.rmtree(gone)
+
+    outputs = [process.communicate(timeout=60)[0] for process in nodes]
+    facts = {}
+
+    def is_told():
+        facts.update(json.loads((run / "run.json").read_text(encoding="utf-8")))
+        return "exit_code" in facts
+
+    wait_until(is_told, "the head that saves ends", within=30)
+    expect(facts["exit_code"] == 75, f"the run's end: {facts}\n" + "\n".join(output[-1500:] for output in outputs))
+    steps = len(read_lines(run / "metrics.jsonl"))
+    expect((run / f"checkpoints/step-{steps}/manifest.json").exists(), f"step {steps} is not saved: {list(run.glob('checkpoints/*'))}")
+    bench.run(["checkpoint", "verify", str(run)])
+    resolved = (run / "resolved.toml").read_text(encoding="utf-8")
+    expect(str(gone) in resolved and str(lists.paths["others"]) not in resolved, f"the job names what a node has:\n{resolved}")
 
 
 def another_node_that_sees_it_takes_over(bench):
@@ -186,7 +227,7 @@ def a_source_on_nodes_that_are_not_there_is_refused(bench):
            f"exit {done.returncode}\n{done.stdout}{done.stderr}")
 
 
-CASES = [who_does_not_see_a_source_needs_none_of_its_files, another_node_that_sees_it_takes_over,
+CASES = [who_does_not_see_a_source_needs_none_of_its_files, nodes_save_though_all_that_the_head_had_is_gone, another_node_that_sees_it_takes_over,
          the_last_node_that_sees_it_ends_the_job, who_alone_sees_a_source_does_not_leave,
          what_moves_is_on_paper_too, a_source_on_nodes_that_are_not_there_is_refused]
 
