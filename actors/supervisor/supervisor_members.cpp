@@ -364,14 +364,11 @@ bool change_members(Self self) {
   Regrouping regrouping;
   regrouping.left = state.job.members.placed();
   regrouping.noticed = now(self);
-  const auto& newcomers = state.job.members.newcomers();
-  regrouping.joined.assign(newcomers.begin(), newcomers.end());
   for (const auto& [node, leave] : state.job.members.leaving()) {
     regrouping.drained.push_back(node);
     regrouping.reasons[node] = "node " + std::to_string(node.value) + " leaves: " + leave.why;
   }
-  for (const NodeId node : regrouping.joined)
-    regrouping.reasons[node] = describe(state.job.members, node) + " joined";
+  add_newcomers(state, regrouping);
   auto decided = plan_regrouping(state, state.job.members.staying(), regrouping);
   // A process that ends in any case waits for no room: as behind a loss.
   if (decided.ok() && !state.job.members.takes_state_away()) decided = regrouping.room;

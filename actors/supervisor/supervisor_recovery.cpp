@@ -73,6 +73,7 @@ std::string tight_words(const Regrouping& regrouping) {
 
 void add_newcomers(const SupervisorState& state, Regrouping& regrouping) {
   for (const NodeId node : state.job.members.newcomers()) {
+    if (state.job.members.leaving().contains(node)) continue;  // That it goes is all to tell.
     if (std::find(regrouping.joined.begin(), regrouping.joined.end(), node) ==
         regrouping.joined.end())
       regrouping.joined.push_back(node);

@@ -29,7 +29,7 @@ void add_loss(const SupervisorState& state, Regrouping& regrouping, NodeId lost,
 /// A clause of the log where a change may find no room beside the present layout; else empty.
 std::string tight_words(const Regrouping& regrouping);
 
-/// The same of those that joined and have no work yet.
+/// The same of those that joined, have no work yet, and stay.
 void add_newcomers(const SupervisorState& state, Regrouping& regrouping);
 
 /// Why the others could not save what is done once this node is gone; empty: they could.

@@ -253,6 +253,33 @@ TEST_CASE("a node that is drained gives its state away and ends well", "[actors]
   CHECK(head.recorder.steps[1]->metrics.nodes == 3);
 }
 
+TEST_CASE("a node that joins and is drained before it works is told as drained alone",
+          "[actors][members]") {
+  Members members;
+  Head& head = members.head;
+  members.replace_one();  // During step 1.
+  CHECK(says(members.ask(ControlRequest::Kind::drain, 1), "leaves before the next step"));
+  const bool is_loss = GENERATE(false, true);  // Of another one, meanwhile.
+  if (is_loss) {
+    members.lose(0);
+    members.bring_up(3, {1, 2, 3});
+    members.bring_up(4, {1, 2, 3});
+    head.plan(0);
+    members.run_step(1, 4);
+  } else {
+    members.run_step(1, 2);
+    members.bring_up(3, {0, 1, 2, 3});
+    head.plan(1);
+    members.run_step(2, 3);
+  }
+  CHECK(head.seen[1].exit_codes.back() == 0);
+  REQUIRE_FALSE(head.recorder.events.empty());
+  for (const observe::RunEvent& event : head.recorder.events) CHECK(event.kind != "joined");
+  const observe::RunEvent& last = head.recorder.events.back();
+  CHECK(last.kind == "drained");
+  CHECK(last.why == "node 1 leaves: troupe ctl asks for it");
+}
+
 TEST_CASE("who drains a node below the minimum of nodes hears what follows", "[actors][members]") {
   const auto least = GENERATE(3, 4);
   Members members([least](job::Job& job) {
