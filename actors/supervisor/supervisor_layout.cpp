@@ -14,6 +14,7 @@
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
+#include "actors/supervisor/supervisor_speeds.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/state/state_memory.hpp"
@@ -254,7 +255,10 @@ void node_fetched(Self self, NodeId id, EpochNumber epoch_number, double connect
 bool node_applied(Self self, NodeId id, EpochNumber epoch_number) {
   auto& state = self->state;
   const CameUp what = state.job.applied(id, epoch_number);
-  if (what == CameUp::regrouped) regrouped(self);
+  if (what == CameUp::regrouped) {
+    regrouped(self);
+    drain_slow_nodes(self);
+  }
   if (what == CameUp::changed) {
     state.resources->logger.info(change_text(state, now(self)));
     self->send(state.actors.recorder,

@@ -38,6 +38,12 @@ std::string times_text(double times) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " times";
 }
 
+/// What is wrong with a slow node; a clause.
+std::string slow_text(double times) {
+  return "it takes " + times_text(times) +
+         " as long for the same work as it did, and other nodes do not";
+}
+
 /// Whether others can do some of what a node does: a layer that it works on has replicas.
 bool others_help(const ParallelPlan& plan, NodeId node) {
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
@@ -78,8 +84,7 @@ void slowed_down(SupervisorSelf self, const SpeedChange& change) {
   const bool drains = state.resources->setup.job.recovery.drain_slow;
   const bool has_help = others_help(state.configuration.plan, change.node);
   const std::string why =
-      "it takes " + times_text(change.times) +
-      " as long for the same work as it did, and other nodes do not" +
+      slow_text(change.times) +
       (has_help && !drains ? "; it gets fewer samples until it is as fast again" : "");
   logger.warning(node + " has slowed down: " + why +
                  (drains ? ""
@@ -104,6 +109,14 @@ void watch_speeds(SupervisorSelf self, const StepRecord& record) {
     else
       fast_again(self, change);
   tell_speeds(self);  // As they are by now: one may be slower yet than when it was named.
+}
+
+void drain_slow_nodes(SupervisorSelf self) {
+  auto& state = self->state;
+  if (!state.resources->setup.job.recovery.drain_slow) return;
+  for (const SlowNodeNote& note : state.slow_nodes.notes())
+    if (!state.job.members.leaving().contains(note.node))
+      (void)drain(self, note.node, slow_text(note.times), false);  // Or it stays, as was said.
 }
 
 void take_speed(SupervisorState& state, const NodeReady& ready) {

@@ -14,6 +14,10 @@ namespace troupe::actors {
 /// is slow the scheduler hears after each step how slow, and then that it is as fast as it was.
 void watch_speeds(SupervisorSelf self, const StepRecord& record);
 
+/// Other nodes are there than before: with `recovery.drain_slow` those that are slow leave where
+/// they can by now. What is still in the way is not said again.
+void drain_slow_nodes(SupervisorSelf self);
+
 /// Takes note of how fast a node says that it is beside the machine that the profile is of, where
 /// these differ by more than probes do: samples are dealt by that until steps have shown more.
 void take_speed(SupervisorState& state, const NodeReady& ready);

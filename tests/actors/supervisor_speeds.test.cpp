@@ -6,6 +6,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <chrono>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "tests/actors/members_fixture.hpp"
@@ -111,6 +112,34 @@ TEST_CASE("plans hear how fast a node says that it is when it joins", "[actors][
   // Who comes after it may be as fast as any.
   head.kill(104);
   CHECK(head.scheduler.times.at(NodeId{1}) == 1);
+}
+
+TEST_CASE("a slow node that could not be done without leaves once it can", "[actors][members]") {
+  const bool drains = GENERATE(true, false);
+  Members members(
+      [drains](job::Job& job) {
+        one_pipeline(job);
+        job.cluster.fault_tolerance = 1;
+        job.recovery.drain_slow = drains;
+      },
+      199);
+  Head& head = members.head;
+  head.profile_stage_ms = 10;
+  head.tell(std::make_shared<const scheduler::TemplateSet>());  // Nothing can be cut anew.
+  std::int64_t step = 0;
+  run_steps(head, step, 25, 10);
+  run_steps(head, step, 25, 40);
+  REQUIRE(head.seen[0].configurations.size() == 1);
+  CHECK(says(members.log(), "it stays in the job: ") == drains);
+  head.tell(members.templates);
+  members.lose(1);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{3}));
+  members.bring_up(2, {0, 2, 3});
+  CHECK(says(members.log(), "node 3 (host, pid 103) leaves before the next step: it takes ") ==
+        drains);
+  REQUIRE(head.seen[0].configurations.size() == (drains ? 3 : 2));
+  CHECK(head.seen[0].configurations.back().plan.nodes().contains(NodeId{3}) == !drains);
 }
 
 TEST_CASE("who leaves takes its slowness along", "[actors][members]") {
