@@ -242,8 +242,10 @@ void lose_late(Self self) {
 void opening_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   auto& state = self->state;
   if (failed.epoch_number != state.job.members.generation()) return;
+  // Else a device was lost beside a step, or it is of a layout that was given up.
+  const bool comes_up = state.job.phase() == Phase::applying;
   const Regrouping& before = state.regrouping;
-  if (before.is_overdue && before.lost.size() >= kLostAmidOpenings) {
+  if (comes_up && before.is_overdue && before.lost.size() >= kLostAmidOpenings) {
     Error error = failed.error;
     error.message += "; before that " + before.why_lost;
     error.fix =
@@ -251,8 +253,9 @@ void opening_failed(Self self, NodeId id, const engine::FailedWork& failed) {
         "(NCCL_SOCKET_IFNAME), or do without it (cluster.sums and cluster.rows = \"messages\")";
     return node_failed(self, id, error, /*is_intact=*/false);
   }
+  const bool was_there = state.job.members.is_there(id);
   work_failed(self, id, failed);
-  if (!state.job.members.is_there(id)) state.regrouping.is_overdue = true;
+  if (comes_up && was_there && !state.job.members.is_there(id)) state.regrouping.is_overdue = true;
 }
 
 }  // namespace troupe::actors

@@ -38,7 +38,8 @@ void lose_late(SupervisorSelf self);
 /// A call that opens a group of NCCL hangs at a device, as a layout comes up (`FailedWork::step` is
 /// 0). That costs its node, as of a call in a step, until a layout is up: where two nodes are lost,
 /// for this or otherwise, and the next opening hangs, NCCL works nowhere, and the job ends, behind
-/// a save from where state lies, and names all of them.
+/// a save from where state lies, and names all of them. Of a device that is lost beside a step
+/// while a layout trains nodes say the same: that costs its node alone.
 void opening_failed(SupervisorSelf self, NodeId id, const engine::FailedWork& failed);
 
 }  // namespace troupe::actors
