@@ -12,6 +12,9 @@ class StallWatch {
   /// A step has ended after this time.
   void ended(Duration took);
 
+  /// Steps begin in another layout: what was told last was of one that was given up.
+  void begun() { told_ = {}; }
+
   /// True where a step has taken so long that it should be told: 30 s and ten times the longest
   /// step before it, then again at every doubling.
   bool overdue(Duration waited);

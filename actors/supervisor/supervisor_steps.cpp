@@ -145,6 +145,7 @@ void start_training(Self self) {
   self->send(state.actors.scheduler, begin_atom::value, state.configuration, handles,
              state.job.loop.progress().step);
   state.last_finish = now(self);
+  state.stalls.begun();
   if (!state.began) state.began = state.last_finish;
   if (!state.is_announced && !state.resources->resume.folder.empty())
     self->send(state.actors.recorder,

@@ -89,6 +89,10 @@ TEST_CASE("a stall is told after 30 s and at every doubling", "[actors]") {
   stalls.ended(200s);
   CHECK_FALSE(stalls.overdue(1999s));  // Steps of this job may take long: ten times the longest.
   CHECK(stalls.overdue(2000s));
+  CHECK_FALSE(stalls.overdue(2001s));
+  stalls.begun();
+  CHECK_FALSE(stalls.overdue(1999s));
+  CHECK(stalls.overdue(2000s));
 }
 
 TEST_CASE("a stall is hopeless after its limit and ten times the longest step", "[actors]") {

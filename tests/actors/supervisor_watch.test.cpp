@@ -147,5 +147,32 @@ TEST_CASE("a step that takes very long is told with those it waits for", "[actor
   CHECK(says(head.ended->message, "device 3 (node 3)"));
 }
 
+TEST_CASE("a step that takes very long is told as soon where it is trained again", "[actors]") {
+  const data::TempFolder folder;
+  const auto file = folder.path() / "log";
+  Head head;
+  head.resources.logger =
+      observe::Logger::create(nullptr, {"head", observe::LogLevel::info, file}).value();
+  const auto log = [&] {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  head.start_training();
+  head.plan(0);
+  head.system.pass(31s);
+  CHECK(says(log(), "step 1 has not ended for 30 s"));
+  const std::size_t before = log().size();
+  head.lose(3);
+  for (const std::size_t id : {0u, 1u, 2u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  for (const std::size_t id : {0u, 1u, 2u})
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  head.plan(0);
+  head.system.pass(29s);
+  CHECK(log().find("has not ended", before) == std::string::npos);
+  head.system.pass(2s);
+  CHECK(log().find("step 1 has not ended for 30 s", before) != std::string::npos);
+}
+
 }  // namespace
 }  // namespace troupe::actors
