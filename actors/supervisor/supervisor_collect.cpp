@@ -87,7 +87,7 @@ bool is_with_recorder(const SupervisorState& state) {
 }
 
 bool is_collected(const SupervisorState& state) {
-  return is_with_recorder(state) && state.collections.size() == 1;
+  return is_with_recorder(state) && state.collections.size() <= 1;
 }
 
 void begin_collecting(Self self) {

@@ -18,7 +18,8 @@ void collect_without_lost(SupervisorSelf self);
 /// Whether all has been offered, so that the recorder alone knows what has come, and says so.
 bool is_with_recorder(const SupervisorState& state);
 
-/// Whether the recorder collects the last tensors, so that no node has anything left to say.
+/// Whether the recorder collects the last tensors, or has them, so that no node has anything left
+/// to say of the model: a last checkpoint may still be written.
 bool is_collected(const SupervisorState& state);
 
 /// A device offers its tensors of a collection.

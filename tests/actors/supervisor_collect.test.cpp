@@ -261,5 +261,29 @@ TEST_CASE("what lives is saved without all that were lost while the model was wr
   job.save_part({2, 3}, "node 2 (host, pid 102) and node 3 (host, pid 103)");
 }
 
+// Window: final tensors are offered
+TEST_CASE("a loss behind the written model costs at most its last checkpoint",
+          "[actors][recovery]") {
+  const bool is_needed = GENERATE(false, true);
+  SavingHead saving(
+      1, [](job::Checkpointing& x) { x.every_steps = 1; }, placed(!is_needed));
+  Head& head = saving.head;
+  offer_all(head);
+  REQUIRE(head.recorder.collections.size() == 1);
+  for (const NodeSeen& node : head.seen) CHECK(node.stops.empty());  // The checkpoint is not done.
+  head.lose(3);
+  for (const NodeSeen& node : head.seen) CHECK(node.configurations.size() == 1);
+  CHECK(says(saving.log(), "no checkpoint of step 1: no other node has llm.") == is_needed);
+  if (!is_needed) {
+    REQUIRE(head.seen[0].saves.size() == 2);
+    saving.write({3});
+    saving.keep();
+  }
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == 0);
+  CHECK(head.recorder.collections.size() == 1);
+}
+
 }  // namespace
 }  // namespace troupe::actors
