@@ -50,7 +50,7 @@ struct NodeHolding {
   };
 
   NodeReady ready;
-  EpochNumber epoch_number = 0;       ///< Of the layout whose state it has.
+  EpochNumber epoch_number = 0;       ///< Of the layout whose state it has; 0: of none yet.
   EpochNumber fetched_epoch = 0;      ///< Of a newer one to which it could turn over; 0: of none.
   EpochNumber newest_epoch = 0;       ///< That it heard of.
   std::int64_t save_number = 0;       ///< Of the newest checkpoint that was ordered.

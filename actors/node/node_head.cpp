@@ -32,8 +32,18 @@ constexpr std::chrono::seconds kLastChance{5};
 /// For a head that only saves: to start, to gather the nodes, and to find that another has begun.
 constexpr std::chrono::seconds kSaveTime{30};
 
+/// Whether all state of a first layout has come from others. Who gave it may have heard that all
+/// turn over, and has dropped it.
+bool has_fetched(const NodeState& state) {
+  const auto& moves = state.configuration.moves;
+  return !state.executors.empty() && state.fetched.size() == state.executors.size() &&
+         std::any_of(moves.begin(), moves.end(), [&](const StateMove& move) {
+           return !move.is_from_seed() && move.to.node == state.resources->node;
+         });
+}
+
 bool has_state(const NodeState& state) {
-  return state.is_open && state.resources->epoch_number > 0;
+  return state.is_open && (state.resources->epoch_number > 0 || has_fetched(state));
 }
 
 /// Whether the head's process started this node, as the next one's starts one of its own.

@@ -30,6 +30,15 @@ void find_layout(const std::map<NodeId, NodeHolding>& holdings, Gathered& gather
       gathered.arriving.clear();
 }
 
+/// Why a node that is in another layout than others is of no use.
+std::string other_layout(const NodeHolding& holding, EpochNumber others) {
+  if (holding.epoch_number == 0)
+    return "it has not turned over to its first layout, others are in layout " +
+           std::to_string(others);
+  return "it holds the state of layout " + std::to_string(holding.epoch_number) +
+         ", others that of " + std::to_string(others);
+}
+
 void set_aside(Gathered& gathered, NodeId node, std::string why) {
   gathered.members.erase(node);
   gathered.must_settle.erase(node);
@@ -49,9 +58,7 @@ Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
   std::map<std::int64_t, engine::StepVerdict> verdicts;
   for (const auto& [node, holding] : holdings) {
     if (!is_of(holding, gathered.epoch_number)) {
-      gathered.strays[node] = "it holds the state of layout " +
-                              std::to_string(holding.epoch_number) + ", others that of " +
-                              std::to_string(gathered.epoch_number);
+      gathered.strays[node] = other_layout(holding, gathered.epoch_number);
       continue;
     }
     if (!works(node)) continue;

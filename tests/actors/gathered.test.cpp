@@ -2,6 +2,8 @@
 
 #include "actors/supervisor/gathered.hpp"
 
+#include <catch2/generators/catch_generators.hpp>
+
 namespace troupe::actors {
 namespace {
 
@@ -132,6 +134,7 @@ TEST_CASE("a layout that one node turned over to is turned over to by all who fe
   behind.newest_epoch = 6;  // Of a layout that came to nothing.
   NodeHolding settled = at_step(0, 7, 5);
   settled.plan = plan_on({0, 1});
+  fetched.epoch_number = GENERATE(EpochNumber{4}, EpochNumber{0});  // Or it had no state before.
   const auto gathered = weigh(all({settled, fetched, behind}));
   CHECK(gathered.epoch_number == 5);
   CHECK(gathered.newest_epoch == 6);
@@ -149,6 +152,10 @@ TEST_CASE("a layout that nobody turned over to does not count", "[actors][takeov
   CHECK(gathered.newest_epoch == 5);
   CHECK(gathered.must_settle.empty());
   CHECK(gathered.members.size() == 3);
+  fetched.epoch_number = 0;  // It has nothing else.
+  CHECK(weigh(all({at_step(0, 7), fetched, at_step(2, 7)})).strays.at(NodeId{1}) ==
+        "it has not turned over to its first layout, others are in layout 4");
+  CHECK(weigh(all({fetched})).members.empty());
 }
 
 TEST_CASE("a node without a device hears of no step and comes along", "[actors][takeover]") {

@@ -126,6 +126,37 @@ TEST_CASE("a node without state that loses its head joins the next one anew",
   CHECK(waiting.second_.hellos == 0);  // The process does, once it has begun again.
 }
 
+// Window: the head is lost while a layout turns over
+TEST_CASE("a node that has fetched its first layout from others shows that to another head",
+          "[actors][takeover]") {
+  const bool is_from_others = GENERATE(true, false);
+  Waiting waiting(60, false, false);
+  Configuration layout;
+  layout.epoch_number = 5;
+  layout.progress.step = 4;
+  layout.plan.devices = {{NodeId{2}, 0}};
+  // To a device that is not there, so that nobody has to send anything.
+  const DeviceSlot from = is_from_others ? DeviceSlot{NodeId{0}, 0} : DeviceSlot{};
+  layout.moves.push_back({{ParameterId{0}, StateKind::value, {}}, from, {NodeId{2}, 1}});
+  waiting.send_as_head(apply_atom::value, layout);
+  Waiting::wait_until([&] { return waiting.first_.fetched == 1; });
+  waiting.lose_head();
+  waiting.start_another();
+  if (!is_from_others) {  // It can be made again.
+    CHECK(waiting.how_it_ended().again == 1);
+    return;
+  }
+  Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  const NodeHolding holding = waiting.second_.hello().holding.at(0);
+  CHECK(holding.epoch_number == 0);
+  CHECK(holding.fetched_epoch == 5);
+  CHECK(holding.newest_epoch == 5);
+  CHECK(holding.progress.step == 4);
+  // Its device ends with it.
+  caf::anon_send(waiting.node_, stop_atom::value, std::string(), std::int32_t{0});
+  CHECK(waiting.how_it_ended().exit_code == 0);
+}
+
 TEST_CASE("a node without state waits for another head only so long", "[actors][takeover]") {
   Waiting waiting(0.3, true, false);
   waiting.lose_head();
