@@ -58,7 +58,7 @@ struct NodeHolding {
   std::vector<Standby> arriving;      ///< Of the plan's: no step was decided since they were added.
   std::vector<std::int32_t> devices;  ///< That have had a place: each says what it offers.
   JobProgress progress;               ///< After the last step that all its devices finished.
-  /// The newest ones, ascending, up to that step.
+  /// The newest ones, ascending, up to that step; one more while that is still being finished.
   std::vector<engine::StepVerdict> verdicts;
   std::vector<Wish> leaves;  ///< One where the head before had not let it go yet; else none.
 

@@ -56,6 +56,7 @@ struct LostHead {
   bool is_asleep = false;  ///< Its process is there and says nothing: no other one is looked for.
   std::shared_ptr<std::atomic<bool>> called_off = std::make_shared<std::atomic<bool>>(false);
   caf::strong_actor_ptr found;  ///< To be asked as soon as no decided step is under way.
+  Pace says;                    ///< To that one: that this node comes.
   bool saves = false;           ///< Its time is over: a head that only saves is started.
   caf::strong_actor_ptr asked;  ///< It was found, and has not answered yet.
   bool is_untold = false;       ///< A signal came of which no head has heard.

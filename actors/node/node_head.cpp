@@ -25,6 +25,12 @@ constexpr std::chrono::milliseconds kSearchInterval{300};
 
 constexpr std::chrono::seconds kTurn{6};
 
+/// A head that was found hears so often that this node is to come.
+constexpr std::chrono::seconds kSayInterval{1};
+
+/// And while it answers that it waits, this node gives it so much longer.
+constexpr std::chrono::seconds kWaitedFor{5};
+
 /// A node that is told to end gives another head this long: machines that are taken away stay for
 /// 30 s and more.
 constexpr std::chrono::seconds kLastChance{5};
@@ -181,22 +187,41 @@ void not_taken(Self self, const caf::strong_actor_ptr& asked, const caf::error& 
   search(self);
 }
 
+NodeHello hello_of(const NodeState& state) {
+  NodeHello hello = state.start.hello;
+  hello.wanted_node = state.welcome->node.value;
+  hello.holding = {holding_of(state)};
+  hello.run_id = state.welcome->run_id;
+  hello.incarnation = state.welcome->incarnation;
+  return hello;
+}
+
+/// A head that was found would go on without nodes of which it hears nothing. It takes none whose
+/// holding shows that a decided step is still being finished.
+void say_it_comes(Self self) {
+  LostHead& lost = *self->state.lost_head;
+  if (!lost.says.due(self->clock().now(), kSayInterval)) return;
+  self->request(caf::actor_cast<SupervisorActor>(lost.found), kAnswerTimeout, join_atom::value,
+                hello_of(self->state))
+      .then([](const NodeWelcome&) {},
+            [self](const caf::error& error) {
+              auto& state = self->state;
+              if (!state.lost_head || !refusal_in(error)) return;
+              state.lost_head->until =
+                  std::max(state.lost_head->until, self->clock().now() + kWaitedFor);
+            });
+}
+
 /// Shows a head that was found what this node holds, once that does not change any more.
 void ask(Self self) {
   auto& state = self->state;
   if (!state.lost_head || !state.lost_head->found || state.lost_head->asked) return;
-  if (!is_at_rest(state)) return;  // `step_finished` asks again.
+  if (!is_at_rest(state)) return say_it_comes(self);  // `step_finished` asks again.
   const auto found = std::exchange(state.lost_head->found, nullptr);
   state.lost_head->asked = found;
-  self->monitor(found);  // An answer that was under way when it died does not come.
-  NodeHello hello = state.start.hello;
-  hello.wanted_node = state.welcome->node.value;
-  hello.holding = {holding_of(state)};
   state.lost_head->is_untold = false;
-  hello.run_id = state.welcome->run_id;
-  hello.incarnation = state.welcome->incarnation;
   self->request(caf::actor_cast<SupervisorActor>(found), kAnswerTimeout, join_atom::value,
-                std::move(hello))
+                hello_of(state))
       .then([self, found](const NodeWelcome& welcome) { taken_over(self, found, welcome); },
             [self, found](const caf::error& error) { not_taken(self, found, error); });
 }
@@ -246,9 +271,11 @@ void connection_ended(Self self, const caf::actor_addr& source) {
   if (!state.welcome) return end_node(self, {1, why});
   if (source == state.supervisor.address()) head_lost(self, why, true);
   // One that dies may be found once more before it has gone, and then answers nothing.
-  if (!state.lost_head || !state.lost_head->asked) return;
-  if (caf::actor_cast<caf::actor_addr>(state.lost_head->asked) != source) return;
-  state.lost_head->asked = nullptr;
+  if (!state.lost_head) return;
+  LostHead& lost = *state.lost_head;
+  const auto& other = lost.asked ? lost.asked : lost.found;
+  if (!other || caf::actor_cast<caf::actor_addr>(other) != source) return;
+  lost.asked = lost.found = nullptr;
   search(self);
 }
 
@@ -313,6 +340,7 @@ void head_found(Self self, const caf::strong_actor_ptr& found) {
   if (found == own && (!state.lost_head->is_gone || !has_state(state))) return search(self);
   if (!has_state(state)) return end_node(self, {kResumable, state.lost_head->why, true, {}, 1});
   state.lost_head->found = found;
+  self->monitor(found);  // An answer that was under way when it died does not come.
   ask(self);
 }
 
@@ -333,6 +361,7 @@ bool stays_to_save(Self self, std::int32_t signal, const std::string& why) {
 
 void watch_for_head(Self self) {
   auto& state = self->state;
+  ask(self);
   if (!state.lost_head || self->clock().now() <= state.lost_head->until) return;
   const std::string text =
       "node " + std::to_string(state.welcome->node.value) + " ends: " + state.lost_head->why;

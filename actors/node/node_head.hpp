@@ -49,7 +49,8 @@ void ask_to_leave(NodeSelf self);
 /// is saved. It does not where nothing can be saved, for SIGINT (somebody sits there), or twice.
 bool stays_to_save(NodeSelf self, std::int32_t signal, const std::string& why);
 
-/// Ends the node once no head came in time.
+/// Ends the node once no head came in time. One that was found hears meanwhile that this node
+/// comes.
 void watch_for_head(NodeSelf self);
 
 /// Whether the message at hand is from this process, or from the head that the node obeys: one that

@@ -48,6 +48,10 @@ void set_aside(Gathered& gathered, NodeId node, std::string why) {
 
 }  // namespace
 
+bool is_finishing(const NodeHolding& holding) {
+  return !holding.verdicts.empty() && holding.verdicts.back().note.step > holding.progress.step;
+}
+
 Gathered weigh(const std::map<NodeId, NodeHolding>& holdings) {
   Gathered gathered;
   find_layout(holdings, gathered);

@@ -28,10 +28,13 @@ struct Gathered {
   std::vector<engine::StepVerdict> verdicts;
 };
 
+/// Whether the node is in the middle of a step that it heard the word on: what it holds changes.
+bool is_finishing(const NodeHolding& holding);
+
 /// Where any node has heard the word on a step, all finish it: it was given after every device was
 /// PREPARED. A step on which nobody heard it counts for nothing.
 ///
-/// REQUIRES: no node is in the middle of a step that it heard the word on.
+/// REQUIRES: no node is finishing a step.
 Gathered weigh(const std::map<NodeId, NodeHolding>& holdings);
 
 /// Nodes that did not finish the last step in their time are no members, and strays from here on.

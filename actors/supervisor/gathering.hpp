@@ -40,6 +40,7 @@ struct Gathering {
   Time last_join;
   std::map<NodeId, NodeHolding> holdings;
   std::vector<Latecomer> later;
+  std::set<NodeId> finishing;             ///< Have said that they come behind a step.
   bool is_decided = false;                ///< No more nodes are waited for.
   bool is_connected = false;              ///< Ways for tensors to them were tried.
   std::map<NodeId, Error> unreached;      ///< To whom none leads, and why.

@@ -1,11 +1,13 @@
 #include "actors/supervisor/supervisor_gather_joins.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "actors/link/refusal.hpp"
+#include "actors/supervisor/gathered.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
@@ -67,6 +69,24 @@ Status same_code(const HeadResources& head, const NodeHello& hello) {
                "(cluster.head_timeout_s); --fresh gives the state up"};
 }
 
+/// It comes once it has finished a step that was decided. While it says so it is waited for, so
+/// long as nodes have for that.
+caf::error wait_for(Self self, const NodeHello& hello) {
+  auto& state = self->state;
+  Gathering& gathering = *state.gathering;
+  const NodeHolding& holding = hello.holding.front();
+  const std::string step = "step " + std::to_string(holding.verdicts.back().note.step);
+  if (gathering.finishing.insert(holding.ready.node).second)
+    state.resources->logger.info(hello.host + " (pid " + std::to_string(hello.pid) +
+                                 ") comes as node " + std::to_string(holding.ready.node.value) +
+                                 " once it has finished " + step);
+  const double window_s = state.resources->gather->window_s;
+  const double longest_s = window_s + state.resources->setup.job.cluster.join_timeout_s;
+  const Time until = std::min(now(self) + seconds(window_s), gathering.begun + seconds(longest_s));
+  if (!gathering.is_decided) gathering.until = std::max(gathering.until, until);
+  return refuse_with({Errc::cancelled, "it has not finished " + step, {}, {}});
+}
+
 /// Whether it has come before, and its connection broke since.
 bool is_same_process(const Member& node, const NodeHello& hello) {
   return node.phase == Member::Phase::joined && node.host == hello.host && node.pid == hello.pid;
@@ -104,6 +124,7 @@ caf::result<NodeWelcome> join_gathered(Self self, const NodeHello& hello) {
             std::to_string(hello.holding.front().progress.step) +
             ", comes too late; it joins again like a new node");
   const NodeHolding& holding = hello.holding.front();
+  if (is_finishing(holding)) return wait_for(self, hello);
   const NodeId id = holding.ready.node;
   const bool has_place = state.job.members.has(id);
   if (has_place && is_same_process(state.job.members[id], hello))

@@ -12,7 +12,8 @@
 namespace troupe::actors {
 
 /// A node wants a place while others are gathered, or shows what it holds: one that begins is
-/// answered when all are gathered; one that comes too late begins anew.
+/// answered when all are gathered; one that comes too late begins anew. One that still finishes a
+/// step comes again, and is waited for.
 caf::result<NodeWelcome> join_gathered(SupervisorSelf self, const NodeHello& hello);
 
 /// What this one holds is of no use: it begins anew, and joins like others. REQUIRES: nodes are

@@ -73,14 +73,47 @@ TEST_CASE("a node finishes a step whose word it heard before it shows what it ho
   Waiting waiting(60);
   waiting.send_word(5);
   waiting.lose_head();
+  waiting.second_.holds = true;
   waiting.start_another();
-  Waiting::wait_until([&] { return waiting.looks > 0; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  CHECK(waiting.second_.hellos == 0);
-  caf::anon_send(waiting.node_, engine::DeviceReport{5, 3, DeviceId{0}, {}, {}, {}, {}, 0, {}});
   Waiting::wait_until([&] { return waiting.second_.hellos == 1; });
+  // It says that it comes, and with which step that is.
+  CHECK(waiting.second_.hello().holding.at(0).progress.step == 4);
+  CHECK(waiting.second_.hello().holding.at(0).verdicts.back().note.step == 5);
+  waiting.second_.holds = false;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(waiting.second_.alive == 0);
+  waiting.finish(5);
+  Waiting::wait_until([&] { return waiting.second_.alive > 0; });
   CHECK(waiting.second_.hello().holding.at(0).progress.step == 5);
   CHECK(waiting.second_.hello().holding.at(0).progress.tokens == 50);
+}
+
+// Window: the head is lost, and a node still finishes a decided step
+TEST_CASE("a node that finishes a step says so to each head that it finds", "[actors][takeover]") {
+  Waiting waiting(60);
+  waiting.send_word(5);
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos > 0; });
+  waiting.lose_another();
+  const int said = waiting.second_.hellos;
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos > said; });
+  CHECK(waiting.second_.alive == 0);
+  waiting.finish(5);
+  Waiting::wait_until([&] { return waiting.second_.alive > 0; });
+}
+
+TEST_CASE("a node that finishes a step has nothing saved by another head than the one it found",
+          "[actors][takeover]") {
+  Waiting waiting(3, true);
+  waiting.second_.refusal = Error{Errc::cancelled, "it has not finished step 5", "", ""};
+  waiting.send_word(5);
+  waiting.lose_head();
+  waiting.start_another();
+  Waiting::wait_until([&] { return waiting.second_.hellos > 0; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+  CHECK(waiting.saves == 0);
 }
 
 TEST_CASE("a node waits for another head only so long", "[actors][takeover]") {

@@ -50,6 +50,34 @@ TEST_CASE("nobody leaves while nodes are gathered, and it is not said that the j
           "ctl RUN status says that the job trains");
 }
 
+// Window: the head is lost, and a node still finishes a decided step
+TEST_CASE("a head waits for nodes that still finish a step", "[actors][takeover]") {
+  TakingOver taking;
+  Head& head = taking.head;
+  NodeHolding busy = taking.at_step(1, 5);
+  busy.progress.step = 4;
+  for (const auto time : {4s, 2s}) {  // Five seconds are all that it waits for others.
+    CHECK(head.join_with(busy) == "it has not finished step 5");
+    CHECK(head.refusal.fix.empty());  // It comes again.
+    taking.pass(time);
+  }
+  CHECK(taking.opened.empty());
+  SECTION("and takes them once they have") {
+    for (std::size_t id = 0; id < 4; ++id) head.join_with(taking.at_step(id, 5));
+    taking.pass(1s);
+    REQUIRE(taking.opened.size() == 1);
+    REQUIRE(taking.opened[0]);
+    CHECK(taking.opened[0]->step == 5);
+  }
+  SECTION("no longer than nodes have for that") {
+    head.join_with(busy);
+    taking.pass(2s);
+    REQUIRE(taking.opened.size() == 1);
+    CHECK_FALSE(taking.opened[0]);
+    CHECK(says(head.join_with(busy), "comes too late"));
+  }
+}
+
 // Window: the same, and the head is lost
 TEST_CASE("what may not have arrived when the head was lost counts for nothing",
           "[actors][takeover]") {

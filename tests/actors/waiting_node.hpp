@@ -130,6 +130,16 @@ class Waiting {
     next_ = next;
   }
 
+  void lose_another() {
+    const std::lock_guard lock(mutex_);
+    caf::anon_send_exit(next_, caf::exit_reason::kill);
+  }
+
+  /// Its devices have finished the step.
+  void finish(std::int64_t step) {
+    caf::anon_send(node_, engine::DeviceReport{step, 3, DeviceId{0}, {}, {}, {}, {}, 0, {}});
+  }
+
   static void wait_until(const std::function<bool()>& is_so) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!is_so()) {
