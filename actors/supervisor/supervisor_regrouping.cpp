@@ -9,6 +9,7 @@
 
 #include "actors/supervisor/supervisor_layout.hpp"
 #include "actors/supervisor/supervisor_memory.hpp"
+#include "actors/supervisor/supervisor_next_layout.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
@@ -224,10 +225,9 @@ Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nod
                        Regrouping& regrouping) {
   if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
   const engine::JobSetup& setup = state.resources->setup;
-  const scheduler::ChangingJob changing = changing_job(state, regrouping.left);
   // Before anything else is tried: without a source no layout helps.
   if (auto seen = engine::check_sources(setup.job, nodes); !seen.ok()) return seen;
-  auto next = scheduler::next_layout(changing, nodes);
+  auto next = next_layout_of(state, regrouping.left, nodes);
   if (!next.ok()) return std::move(next).error();
   regrouping.plan = std::move(next.value().plan);
   regrouping.idle = std::move(next.value().idle);

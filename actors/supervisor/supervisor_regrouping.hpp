@@ -36,7 +36,8 @@ scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePla
 ///
 /// Errors, upon which `regrouping` is not to be used:
 /// - infeasible: nobody holds something any more, no layout works on these nodes, or none that fits
-///   into their memory, that kinds of stages can run and whose nodes see every source of data.
+///   into their memory, also with the newest batch, that kinds of stages can run and whose nodes
+///   see every source of data.
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping);
 

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <catch2/generators/catch_generators.hpp>
 #include <csignal>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "engine/profiling/nominal_profile.hpp"
 #include "tests/actors/saving_head.hpp"
 
 namespace troupe::actors {
@@ -85,6 +87,27 @@ TEST_CASE("a job with too few nodes for any layout saves what they have, and goe
   CHECK((kinds == std::vector<std::string>{"lost", "joined"}));
   head.pass(12s, {0, 1, 2, 3});
   CHECK_FALSE(head.ended);  // Nobody is waited for any more.
+}
+
+TEST_CASE("a job whose batches have no room on the nodes that are left waits for others",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  engine::JobSetup& setup = head.resources.setup;
+  setup.job.data.sources.clear();  // All see all.
+  job.saving.run_step(2);
+  const bool has_room = GENERATE(false, true);
+  setup.costs = engine::planning_costs(setup, engine::nominal_profile(setup),
+                                       Bytes{has_room ? std::int64_t{1} << 30 : 1000})
+                    .value();
+  if (!has_room)
+    CHECK(says(head.ask({ControlRequest::Kind::drain, NodeId{3}}), "pipeline 0 has no room"));
+  job.lose_node_3();
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.size() == (has_room ? 2 : 1));
+  CHECK(says(job.saving.log(),
+             "no layout works on the 3 nodes that are left, though all state is there: pipeline 0 "
+             "has no room for activations beside state") == !has_room);
 }
 
 TEST_CASE("a job that waits for nodes gives up nobody for messages of a step that has no end",

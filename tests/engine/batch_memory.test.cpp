@@ -1,0 +1,97 @@
+#include "tests/torch_catch.hpp"
+
+#include "engine/layout/batch_memory.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/layout/asked_layout.hpp"
+#include "engine/layout/choose_layout.hpp"
+#include "engine/profiling/nominal_profile.hpp"
+#include "tests/engine/tiny_job.hpp"
+
+namespace troupe::engine {
+namespace {
+
+/// A job of six samples a step in three microbatches for each pipeline.
+struct SixSamples {
+  explicit SixSamples(const std::string& exchange = "off") {
+    job::Job job = tiny_job();
+    job.train.microbatches = 3;
+    job.balancer.exchange = exchange;
+    setup = prepare(job).value();
+    own = make_parallel_plan(setup).value();
+    SampleStore store;
+    samples = plan_tiny_batch(setup, own, store).value().iteration.samples;
+  }
+
+  /// So many pipelines of one node each.
+  ParallelPlan pipelines(std::int32_t count) const {
+    HandLayout layout;
+    std::set<NodeId> nodes;
+    for (std::int32_t node = 0; node < count; ++node) {
+      layout.pipelines.push_back({{node, 0, {{"vision", {}}, {"llm", {}}}}});
+      nodes.insert(NodeId{node});
+    }
+    return plan_asked_layout(setup, layout, own, nodes, {memory_at_hand(setup.job.cluster)})
+        .value()
+        .plan;
+  }
+
+  void have(std::int64_t bytes) {
+    setup.costs = planning_costs(setup, nominal_profile(setup), Bytes{bytes}).value();
+  }
+
+  /// Bytes of a device that are just enough for a plan of the samples.
+  std::int64_t least_memory(const ParallelPlan& plan) {
+    std::int64_t too_few = 0, enough = std::int64_t{1} << 30;
+    while (enough - too_few > 1) {
+      const std::int64_t bytes = (too_few + enough) / 2;
+      have(bytes);
+      (rehearse(setup, plan, samples).ok() ? enough : too_few) = bytes;
+    }
+    return enough;
+  }
+
+  JobSetup setup;
+  ParallelPlan own;
+  std::vector<SampleShape> samples;
+};
+
+TEST_CASE("a layout has no room for a batch where no cut of it does", "[engine][errors]") {
+  SixSamples job;
+  const ParallelPlan two = job.pipelines(2), one = job.pipelines(1);
+  // Each of two pipelines has a sample in a microbatch, one has two in each: about twice as much.
+  job.have(job.least_memory(two));
+  CHECK(check_batch_memory(job.setup, two, job.samples).ok());
+  const auto refused = check_batch_memory(job.setup, one, job.samples);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::infeasible);
+  CHECK(refused.error().where == "cluster.device_memory_gib");
+  job.have(1000);  // Less than state takes.
+  CHECK(check_batch_memory(job.setup, one, job.samples).error().message ==
+        "pipeline 0 has no room for activations beside state");
+}
+
+TEST_CASE("nothing is said of a batch where costs or memory are not known", "[engine]") {
+  SixSamples job;
+  CHECK(check_batch_memory(job.setup, job.pipelines(1), job.samples).ok());
+  job.have(0);
+  CHECK(check_batch_memory(job.setup, job.pipelines(1), job.samples).ok());
+}
+
+TEST_CASE("what can be planned just so has room", "[engine][property]") {
+  const auto* const exchange = GENERATE("off", "auto", "per-phase");
+  SixSamples job{exchange};
+  for (const ParallelPlan& plan : {job.own, job.pipelines(1), job.pipelines(2), job.pipelines(3)}) {
+    job.have(job.least_memory(plan));
+    CAPTURE(exchange, plan.pipelines.size());
+    CHECK(check_batch_memory(job.setup, plan, job.samples).ok());
+  }
+}
+
+}  // namespace
+}  // namespace troupe::engine
