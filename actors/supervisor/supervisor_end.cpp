@@ -11,6 +11,7 @@
 #include "actors/supervisor/supervisor_gather.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_processes.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
@@ -328,6 +329,10 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   // An exception leaves the node's state as it is. A device that fails, or hangs, saves nothing.
   const bool may_save =
       !failed.by_device && error.code != Errc::timed_out && !is_changing(state, id);
+  const bool is_broken = failed.by_device && !is_call;
+  if (is_broken && state.job.is_stopping() && state.job.is_at_work() &&
+      state.job.members.takes_part(id))
+    return device_lost(self, id, error);
   if (state.gathering || !state.job.members.takes_part(id) || !state.job.bears_losses())
     return node_failed(self, id, error, may_save);
   const std::string who = describe(state.job.members, id);
@@ -352,6 +357,7 @@ void work_failed(Self self, NodeId id, const engine::FailedWork& failed) {
   }
   if (recover(self, id, what).ok())
     return state.job.members.fell_silent(id);  // Its process is still there, and was told to end.
+  if (failed.by_device) return device_lost(self, id, error);
   node_failed(self, id, error, may_save);
 }
 

@@ -54,7 +54,8 @@ void head_failed(SupervisorSelf self, const Error& error);
 
 /// A stage threw at a node, or its device failed, or does not get into the groups of a layout.
 /// Where the job bears its loss the node is told to end, and the job goes on without it, once;
-/// where the same step fails again, or cannot do without it, the job ends. A call that fails while
+/// where the same step fails again, or a stage threw that it cannot do without, the job ends; a
+/// device that it cannot do without is a loss like that of its process. A call that fails while
 /// a decided step is finished without a lost node, or while the job waits for nodes, costs nobody.
 void work_failed(SupervisorSelf self, NodeId id, const engine::FailedWork& failed);
 

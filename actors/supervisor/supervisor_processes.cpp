@@ -1,11 +1,13 @@
 #include "actors/supervisor/supervisor_processes.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_state.hpp"
 
 namespace troupe::actors {
@@ -54,6 +56,17 @@ void process_exited(Self self, std::int32_t pid, const std::string& how, std::in
   if (state.job.phase() == Phase::joining)
     return fail(self, {Errc::internal, what, {}, "its own message stands above"});
   give_up_own_places(state, what);
+}
+
+void device_lost(Self self, NodeId node, const Error& error) {
+  auto& state = self->state;
+  state.resources->logger.warning(describe(state.job.members, node) + ": " + to_string(error));
+  state.job.members.ended(node, error.message);
+  node_lost(self, node, FailureKind::device);
+  const bool is_untold = std::ranges::any_of(
+      state.configuration.nodes, [node](const NodeReady& one) { return one.node == node; });
+  if (is_untold) let_go_of_node(self, node, error.message);
+  state.job.members.fell_silent(node);  // Its process is still there.
 }
 
 }  // namespace troupe::actors

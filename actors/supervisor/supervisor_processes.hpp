@@ -1,5 +1,5 @@
-// What becomes of a node whose process has ended, as the head says, whose child it was. A part of
-// the supervisor's actor; every function runs in it.
+// What becomes of a node whose process has ended, as the head says, whose child it was, or is of no
+// use any more. A part of the supervisor's actor; every function runs in it.
 
 #pragma once
 
@@ -14,5 +14,9 @@ namespace troupe::actors {
 /// `signal`: that ended it; 0: none.
 void process_exited(SupervisorSelf self, std::int32_t pid, const std::string& how,
                     std::int32_t signal);
+
+/// A device of this node has failed, and no layout works without the node, or the job stops: what
+/// it held is lost as if its process had ended. That one is told to end.
+void device_lost(SupervisorSelf self, NodeId node, const Error& error);
 
 }  // namespace troupe::actors

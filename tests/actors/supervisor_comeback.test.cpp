@@ -57,6 +57,26 @@ TEST_CASE("a job that loses a last copy begins again from its checkpoint", "[act
   }
 }
 
+// Window: nobody holds a shard any more
+TEST_CASE("a job that a device costs a last copy begins again from its checkpoint",
+          "[actors][comeback]") {
+  Resumed resumed;
+  Head& head = resumed.head;
+  engine::FailedWork failed{0, 1};
+  failed.error = {Errc::internal, "CUDA error: uncorrectable ECC error", {}, "look at it"};
+  failed.by_device = true;
+  head.tell(NodeId{1}, failed);
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(head.ended->again == 1);
+  CHECK(says(head.ended->message, "node 1 (host, pid 101) was lost: CUDA error: uncorrectable"));
+  CHECK(says(head.ended->message, "step 5 is saved: the job begins again from there"));
+  for (const std::size_t id : {0u, 2u, 3u}) CHECK(head.seen[id].restarts.size() == 1);
+  CHECK(head.seen[1].restarts.empty());
+  CHECK(head.seen[1].exit_codes == std::vector<std::int32_t>{1});
+}
+
 TEST_CASE("a job begins again from one checkpoint three times", "[actors][comeback]") {
   {
     Resumed third(2);

@@ -167,6 +167,34 @@ TEST_CASE("another loss while what lives is saved leaves out what goes with it",
              "(last held by node 2 (host, pid 102) and node 3 (host, pid 103))"));
 }
 
+// Window: nobody holds a shard any more
+TEST_CASE("what lives of a model is saved where a device fails, also while the job stops",
+          "[actors][recovery]") {
+  ScatteredModel job;
+  SavingHead& saving = job.saving;
+  Head& head = saving.head;
+  saving.run_step(1);
+  const bool is_stopping = GENERATE(false, true);
+  if (is_stopping) head.tell(stop_atom::value, std::int32_t{SIGTERM});
+  engine::FailedWork failed{0, 1};
+  failed.error = {Errc::internal, "CUDA error: uncorrectable ECC error", {}, "look at it"};
+  failed.by_device = true;
+  head.tell(NodeId{3}, failed);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[3].stops.size() == 1);
+  CHECK(head.seen[3].saves.size() == (is_stopping ? 1 : 0));  // Before that.
+  REQUIRE(head.seen[0].saves.size() == (is_stopping ? 2 : 1));
+  saving.write({3});
+  saving.keep();
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(says(head.ended->message,
+             is_stopping ? "stopped by SIGTERM" : "node 3 (host, pid 103) was lost: CUDA error: "));
+  CHECK(says(head.ended->message, "; what is left of step 1 is saved ("));
+  CHECK(says(saving.log(), "node 3 (host, pid 103): CUDA error: uncorrectable ECC error"));
+}
+
 // Window: the job stops
 TEST_CASE("a job that is to stop saves what is left without a last copy", "[actors][recovery]") {
   ScatteredModel job;

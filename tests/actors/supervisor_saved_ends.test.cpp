@@ -78,10 +78,6 @@ TEST_CASE("what a stage throws ends a job with its code, once the others' work i
     may_save = false;
     code = 75;
   }
-  SECTION("its device fails, and reads nothing of what it has") {
-    failed.by_device = true;
-    may_save = false;
-  }
   head.tell(NodeId{1}, failed);
   head.tell(NodeId{2}, thrown_in_step_2());  // The first reason stands.
   CHECK_FALSE(head.ended);
@@ -144,6 +140,43 @@ TEST_CASE("a step that fails again ends the job once what came before it is save
   CHECK(says(head.ended->message, "step 2 fails again where it is trained again: node 2"));
   CHECK(says(head.ended->message,
              "; step 1 is saved: the same command with --resume goes on from there"));
+}
+
+// Window: what runs in a step ends its process
+TEST_CASE("a third device that fails in the same step is not asked to save",
+          "[actors][recovery][errors]") {
+  SavingHead saving(9, {}, [](job::Job& job) {
+    job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{1, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{2, 0, {{"vision", {}}, {"llm", {}}}}},
+                                     {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
+  });
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.plan(1);
+  for (std::size_t node = 1; node < 4; ++node) {
+    CHECK(head.seen[0].saves.empty());
+    engine::FailedWork failed = thrown_in_step_2(static_cast<EpochNumber>(node));
+    failed.by_device = true;
+    head.tell(NodeId{node}, failed);
+    if (node == 3) break;
+    const auto next = static_cast<EpochNumber>(node + 1);
+    for (std::size_t id = 0; id < 4; ++id)
+      if (id == 0 || id > node) head.tell(fetched_atom::value, NodeId{id}, next, 0.0);
+    for (std::size_t id = 0; id < 4; ++id)
+      if (id == 0 || id > node) head.tell(applied_atom::value, NodeId{id}, next);
+    head.plan(1);
+  }
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].saves.size() == 1);
+  CHECK(saving.order().step == 1);
+  CHECK(head.seen[3].saves.empty());
+  saving.write({1, 2, 3});
+  saving.keep();
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(head.ended->exit_code == kResumable);
+  CHECK(says(head.ended->message, "nodes were lost one after the other, each while it ran step 2"));
 }
 
 // Window: an error that would come again

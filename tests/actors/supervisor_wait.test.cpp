@@ -110,6 +110,27 @@ TEST_CASE("a job whose batches have no room on the nodes that are left waits for
              "has no room for activations beside state") == !has_room);
 }
 
+// Window: nobody left sees a source of data, or no layout fits them
+TEST_CASE("a job waits for another node in the place of one whose device fails",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  job.saving.run_step(2);
+  engine::FailedWork failed{0, 1};
+  failed.error = {Errc::internal, "CUDA error: uncorrectable ECC error", {}, "look at it"};
+  failed.by_device = true;
+  head.tell(NodeId{3}, failed);
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[3].stops.size() == 1);
+  CHECK(job.saving.order().step == 2);
+  job.save();
+  CHECK(says(head.ask({ControlRequest::Kind::status, {}}), "waiting for more nodes"));
+  head.join("host", 3);
+  head.ready(3);
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK(head.seen[0].configurations.size() == 2);
+}
+
 TEST_CASE("a job that waits for nodes gives up nobody for messages of a step that has no end",
           "[actors][recovery]") {
   OneSees job;
