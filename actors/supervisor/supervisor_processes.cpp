@@ -36,6 +36,10 @@ std::optional<NodeId> node_of(const SupervisorState& state, std::int32_t pid) {
 
 }  // namespace
 
+bool is_own_process(const SupervisorState& state, NodeId node) {
+  return is_own_place(state, node) && state.links[node.index()].is_heads_own;
+}
+
 void process_exited(Self self, std::int32_t pid, const std::string& how, std::int32_t signal) {
   auto& state = self->state;
   if (const auto id = node_of(state, pid)) {

@@ -10,6 +10,10 @@
 
 namespace troupe::actors {
 
+/// Whether the head started this node's process: nobody else comes in its place, and where the job
+/// begins again the head starts it again. Not so who came in the place of such a node.
+bool is_own_process(const SupervisorState& state, NodeId node);
+
 /// A local process ended. What it says about the reason is better than a lost connection.
 /// `signal`: that ended it; 0: none.
 void process_exited(SupervisorSelf self, std::int32_t pid, const std::string& how,

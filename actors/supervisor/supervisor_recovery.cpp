@@ -13,7 +13,7 @@
 #include "actors/supervisor/supervisor_collect.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
 #include "actors/supervisor/supervisor_last_save.hpp"
-#include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_processes.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
@@ -153,7 +153,7 @@ bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
   const WorthSaving worth = worth_saving(state, state.job.left_without(lost));
   if (state.job.loop.progress().step == 0 || worth == WorthSaving::nothing) return false;
   const bool begins_again =
-      worth == WorthSaving::whole && state.saves.last_step > 0 && is_own_place(state, lost);
+      worth == WorthSaving::whole && state.saves.last_step > 0 && is_own_process(state, lost);
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
   self->state.stopping.begins_again = begins_again;

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "actors/supervisor/supervisor_members.hpp"
+#include "actors/supervisor/supervisor_processes.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
@@ -129,7 +129,7 @@ void settle_wait(Self self, std::optional<ChosenWait> chosen, Move move) {
 bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error& why) {
   auto& state = self->state;
   const job::Job& job = state.resources->setup.job;
-  if (is_own_place(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
+  if (is_own_process(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
       state.job.members.takes_state_away() ||
       !check_holders(state, state.job.left_without(lost)).ok())
     return false;

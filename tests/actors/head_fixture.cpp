@@ -132,9 +132,10 @@ void Head::ready(std::size_t id, engine::DataIdentity data,
 }
 
 void Head::join_all() {
-  for (std::size_t id = 0; id < 4; ++id) {
-    join("host");
-    ready(id);
+  const std::int32_t local = resources.setup.job.cluster.local_nodes;
+  for (std::int32_t id = 0; id < 4; ++id) {
+    join("host", id < local ? id : -1);
+    ready(static_cast<std::size_t>(id));
   }
 }
 

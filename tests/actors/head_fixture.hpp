@@ -71,6 +71,7 @@ class Head {
   void ready(std::size_t id, engine::DataIdentity data = {60, 7},
              std::vector<engine::PluginIdentity> plugins = {}, std::int64_t memory = 0);
 
+  /// Those in the places of the head's own nodes are its processes.
   void join_all();
 
   /// All nodes fetch a layout's state, then turn over to it.

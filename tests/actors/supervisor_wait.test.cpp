@@ -22,12 +22,16 @@ namespace {
 using namespace std::chrono_literals;
 
 /// A job of two pipelines that saves each step, waits ten seconds for nodes and reads a source that
-/// node 3 alone sees. Nodes 0 and 1 have all of the model. Step 1 is saved.
+/// node 3 alone sees. Nodes 0 and 1 have all of the model. Step 1 is saved. The head has started
+/// the first `own` nodes.
 struct OneSees {
-  OneSees()
+  explicit OneSees(std::int32_t own = 0)
       : saving(
             9, [](job::Checkpointing& x) { x.every_steps = 1; },
-            [](job::Job& job) { job.recovery.wait_for_nodes_s = 10; }) {
+            [own](job::Job& job) {
+              job.recovery.wait_for_nodes_s = 10;
+              job.cluster.local_nodes = own;
+            }) {
     saving.run_step(1);
     saving.write();
     saving.keep();
@@ -254,9 +258,8 @@ TEST_CASE("a last copy that is lost while a job waits for nodes is not waited fo
 
 TEST_CASE("a job whose own nodes are too few for a layout begins again from what the others save",
           "[actors][recovery]") {
-  OneSees job;
+  OneSees job(4);
   Head& head = job.head;
-  head.resources.setup.job.cluster.local_nodes = 4;
   job.saving.run_step(2);
   job.lose_node_3();
   CHECK_FALSE(head.ended);
@@ -269,6 +272,31 @@ TEST_CASE("a job whose own nodes are too few for a layout begins again from what
   CHECK(head.ended->again == (is_stopped ? 0 : 1));
   CHECK(says(head.ended->message, is_stopped ? "step 2 is saved: the same command goes on"
                                              : "step 2 is saved: the job begins again from there"));
+}
+
+TEST_CASE("who came in the place of one of the head's own is waited for like others",
+          "[actors][recovery]") {
+  OneSees job;
+  Head& head = job.head;
+  head.resources.setup.job.cluster.local_nodes = 4;  // Its processes were lost before.
+  const bool waits = GENERATE(true, false);
+  if (!waits) head.resources.setup.job.recovery.wait_for_nodes_s = 0;
+  job.saving.run_step(2);
+  job.lose_node_3();
+  CHECK(job.saving.order().step == 2);
+  job.save();
+  CHECK(head.ended.has_value() != waits);
+  if (!waits) {
+    REQUIRE(head.ended);
+    CHECK(head.ended->again == 0);  // It would begin again without that one.
+    CHECK(says(head.ended->message, "step 2 is saved: the same command goes on from there"));
+    return;
+  }
+  CHECK(says(head.ask({ControlRequest::Kind::status, {}}), "waiting for more nodes"));
+  REQUIRE(head.join(NodeHello{"far", 7, 3, "1.0 (abc)"}) == "3");
+  head.ready(3);
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK(head.seen[0].configurations.size() == 2);
 }
 
 TEST_CASE("a job that a broken way ends begins again from what its nodes save",
