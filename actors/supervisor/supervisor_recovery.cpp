@@ -181,8 +181,7 @@ void do_without_holder(Self self, NodeId lost, const std::string& what) {
   std::erase_if(state.devices, [lost](const DeviceSlot& device) { return device.node == lost; });
   // The transport sees itself that a process has ended, behind all that it had sent. Of one that is
   // stopped, or cut off, the recorder would wait for what does not come.
-  if (state.job.members[lost].is_silent)
-    state.resources->transport->disconnect(lost.value, {Errc::transport_failed, what, {}, {}});
+  if (state.job.members[lost].is_silent) let_go_of_node(self, lost, what);
   if (is_awaited_by_save(state, lost)) give_up_save(self, what);
 }
 

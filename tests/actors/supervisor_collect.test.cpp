@@ -127,6 +127,8 @@ TEST_CASE("tensors of a node that falls silent are not waited for", "[actors][re
   const Status failed = receive.wait(transport::within(0ms));
   REQUIRE_FALSE(failed.ok());
   CHECK(says(failed.error().message, "node 3 (host, pid 103) was lost: "));
+  REQUIRE(head.seen[3].stops.size() == 1);  // It hears so when it wakes.
+  CHECK(says(head.seen[3].stops[0], "goes on without this node: node 3 (host, pid 103) was lost"));
   head.tell(failed_atom::value, failed.error());  // As the recorder does then.
   REQUIRE(head.seen[0].configurations.size() == 2);
   offer_again(head, 3);
