@@ -49,7 +49,6 @@ TEST_CASE("a node of another machine does not wait for a silent head that nobody
         "(cluster.heartbeat_timeout_s)");
 }
 
-// Window: the head begins without a node that still opens its data
 TEST_CASE("a node that still opens its data gives a head that is busy its time to go on",
           "[actors][takeover]") {
   Waiting waiting(60, true, false, 0, 0.5, false, false);
