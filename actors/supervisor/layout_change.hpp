@@ -37,6 +37,7 @@ struct WarmingUp {
   std::int64_t steps = 0;  ///< During which state came.
   std::int64_t bytes = 0;  ///< Between nodes.
   double connect_ms = 0;   ///< Of these layouts in all, each as its slowest node says.
+  Time ended = {};         ///< Then the layout that gives the newcomers work was ordered.
 };
 
 /// What a job does about nodes that were lost, join or leave, until it trains with those there are.

@@ -386,6 +386,7 @@ bool change_members(Self self) {
   }
   if (warm_up(self, regrouping)) return true;
   regrouping.warmed = state.warming;
+  if (regrouping.warmed) regrouping.warmed->ended = regrouping.noticed;
   state.regrouping = std::move(regrouping);
   state.job.regroup();
   regroup(self);

@@ -92,14 +92,14 @@ observe::RunEvent phases_of(const SupervisorState& state, Time now) {
   add_copies(change, event);
   event.rebuild_ms = milliseconds_between(change.fetched, now);
   event.samples_per_s_before = state.samples_per_s_before;
-  if (regrouping.warmed) event.connect_ms += regrouping.warmed->connect_ms;  // Who joins did then.
   return event;
 }
 
 void add_warm_up(const Regrouping& regrouping, observe::RunEvent& event) {
   if (!regrouping.warmed) return;
   const WarmingUp& warmed = *regrouping.warmed;
-  event.warm_up_ms = milliseconds_between(warmed.begun, regrouping.noticed) - warmed.connect_ms;
+  event.warm_up_ms = milliseconds_between(warmed.begun, warmed.ended) - warmed.connect_ms;
+  if (event.has_phases) event.connect_ms += warmed.connect_ms;  // Of no loss, nor of who left.
   event.warm_up_bytes = warmed.bytes;
   event.warm_up_steps = warmed.steps;
 }

@@ -143,6 +143,36 @@ TEST_CASE("who joins connects before it takes state over, and its event counts t
   CHECK(event.warm_up_ms == 60);  // The rest of what passed before.
 }
 
+// Window: another one joins
+TEST_CASE("what a warm-up took is no part of a loss behind it", "[actors][members]") {
+  Warming warming(1 << 30);
+  Head& head = warming.head;
+  REQUIRE(warming.is_warming());
+  head.system.pass(100ms);
+  const EpochNumber late = warming.newest().epoch_number;
+  for (std::size_t id = 0; id < 4; ++id) head.tell(fetched_atom::value, NodeId{id}, late, 40.0);
+  for (std::size_t id = 0; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, late);
+  head.plan(warming.step++);
+  warming.members.run_step(warming.step, late);
+  REQUIRE_FALSE(warming.is_warming());
+  head.system.pass(50ms);  // The layout that gives node 1 work comes up.
+  warming.members.lose(0);
+  const EpochNumber next = warming.newest().epoch_number;
+  REQUIRE(next == late + 2);
+  for (std::size_t id = 1; id < 4; ++id) head.tell(fetched_atom::value, NodeId{id}, next, 5.0);
+  for (std::size_t id = 1; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, next);
+  const auto before = head.recorder.events.size();
+  head.plan(warming.step++);
+  warming.members.run_step(warming.step, next);
+  REQUIRE(head.recorder.events.size() == before + 2);
+  const observe::RunEvent& lost = head.recorder.events[before];
+  const observe::RunEvent& joined = head.recorder.events[before + 1];
+  CHECK(lost.kind == "lost");
+  CHECK(lost.connect_ms == 5);
+  CHECK(joined.kind == "joined");
+  CHECK(joined.warm_up_ms == 60);
+}
+
 TEST_CASE("every layout finds what it wants, or brings it", "[actors][members][property]") {
   // One joins, and another while it takes state over; then one is lost.
   const auto rounds = GENERATE(range(0, 6));
