@@ -295,7 +295,7 @@ Status make_way(ExecutorState& state, const SaveOrder& order) {
 void save(Self self, const SaveOrder& order) {
   auto& state = self->state;
   report_saved(self);
-  if (state.saver->busy()) {  // Of the checkpoint before, which was given up.
+  if (state.saver && state.saver->busy()) {  // Of the checkpoint before, which was given up.
     state.save_number = order.number;
     if (order.is_last) {  // No step changes the state any more; who ordered it ends the wait.
       state.waiting_save = order;

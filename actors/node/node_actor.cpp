@@ -152,6 +152,19 @@ void tell_if_fetched(Self self) {
   tell_if_all(self, self->state.fetched, fetched_atom::value, self->state.connect_ms);
 }
 
+/// Devices that this node did not have before. Each is asked for its part of the model at the end,
+/// also where this layout does not come up and no later one gives it work.
+void spawn_devices(Self self, const ParallelPlan& plan) {
+  auto& state = self->state;
+  for (const DeviceSlot& device : plan.devices) {
+    if (device.node != state.resources->node || state.executors.contains(device.local_index))
+      continue;
+    auto& work = state.work[device.local_index] = std::make_shared<engine::WorkInHand>();
+    state.executors[device.local_index] = self->spawn<caf::detached>(
+        executor, state.resources, caf::actor_cast<NodeActor>(self), device.local_index, work);
+  }
+}
+
 void apply(Self self, const Configuration& configuration) {
   auto& state = self->state;
   state.configuration = configuration;
@@ -163,17 +176,11 @@ void apply(Self self, const Configuration& configuration) {
   // All steps of older layouts have ended, or will not; what they wait for must not be in the way.
   state.resources->transport->drop_older_than(configuration.epoch_number);
   state.resources->masks.drop();
+  spawn_devices(self, configuration.plan);
   disconnect_peers(state);
   tell_broken_ways(self);
   if (!connect_peers(self)) return;  // This layout does not come up.
   state.copies.begin(*state.resources->transport, configuration, state.resources->node);
-  for (const DeviceSlot& device : configuration.plan.devices) {
-    if (device.node != state.resources->node || state.executors.contains(device.local_index))
-      continue;
-    auto& work = state.work[device.local_index] = std::make_shared<engine::WorkInHand>();
-    state.executors[device.local_index] = self->spawn<caf::detached>(
-        executor, state.resources, caf::actor_cast<NodeActor>(self), device.local_index, work);
-  }
   for (auto& [device, executor] : state.executors)
     self->send(executor, apply_atom::value, configuration);
   tell_if_fetched(self);  // A node without devices has all it needs.

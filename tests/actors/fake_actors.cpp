@@ -88,7 +88,7 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
       [seen](applied_atom, NodeId, EpochNumber) { ++seen->applied; },
       [](const engine::Prepared&) {},
       [](const engine::DeviceReport&) {},
-      [](const Offers&) {},
+      [seen](const Offers&) { ++seen->offers; },
       [seen](failed_atom, NodeId, const Error& x) {
         seen->failures.push_back(x);
         if (seen->on_fault) seen->on_fault(x);

@@ -68,6 +68,7 @@ struct SupervisorSeen {
   std::atomic<int> fetched = 0;
   std::atomic<double> connect_ms = 0;  ///< As the last one said that has fetched.
   std::atomic<int> applied = 0;
+  std::atomic<int> offers = 0;  ///< Of devices.
   std::atomic<int> alive = 0;
   std::atomic<std::int32_t> silent_peer = -1;   ///< Of whom nothing comes, as nodes said last.
   std::atomic<std::size_t> misses = 0;          ///< So many of these:

@@ -10,11 +10,13 @@
 #include <cstddef>
 #include <fstream>
 #include <functional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "actors/node/peers.hpp"
+#include "engine/layout/choose_layout.hpp"
 #include "tests/actors/fake_actors.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -67,7 +69,7 @@ class Connecting {
       resources_.transport = std::make_unique<SlowTransport>(transport(2), &unreached_);
       return NodeReady{NodeId{2}, {1, 2}, {60, 7}};
     };
-    start.on_end = [](JobEnd) {};
+    start.on_end = [this](JobEnd) { has_ended_ = true; };
     node_ = system_.spawn(node, &resources_, head_, std::move(start));
     wait_until([this] { return seen_.readies == 1; });
   }
@@ -101,6 +103,31 @@ class Connecting {
     unreached_ = -1;
     connect_ms(epoch + 1, 2);  // Behind all that it said of the layout before.
     return seen_.ways;
+  }
+
+  /// Is to take up a layout that gives it a device, of which it does not reach the second peer, and
+  /// then one without that device: how many devices offer what they have of the model. Ends it.
+  int offers_behind_a_failed_way(EpochNumber epoch) {
+    Configuration failing = layout(epoch, 2);
+    failing.plan = engine::make_parallel_plan(resources_.setup).value();
+    unreached_ = 1;
+    caf::send_as(head_, node_, apply_atom::value, failing);
+    wait_until([this] { return seen_.misses == 2; });
+    unreached_ = -1;
+    caf::send_as(head_, node_, SaveOrder{1, 1, folder_.path().string(), {}});
+    Configuration without = layout(epoch + 1, 2);
+    without.plan = failing.plan;
+    for (DeviceSlot& device : without.plan.devices)
+      if (device.node == NodeId{2}) device = {NodeId{1}, 1};
+    take_up(without);
+    settle(without.epoch_number);
+    caf::send_as(head_, node_, collect_atom::value, Collection::parameters);
+    ++without.epoch_number;
+    take_up(without);  // Behind all that was offered.
+    const int offers = seen_.offers;
+    caf::send_as(head_, node_, stop_atom::value, std::string("the test is over"), std::int32_t{0});
+    wait_until([this] { return has_ended_.load(); });
+    return offers;
   }
 
   /// The head is one more peer behind all places.
@@ -197,6 +224,7 @@ class Connecting {
   std::array<std::unique_ptr<transport::Transport>, 2> peers_;
   std::array<NodeReady, 2> readies_;  ///< As they came; a transport that is gone has no address.
   std::atomic<std::int32_t> unreached_ = -1;
+  std::atomic<bool> has_ended_ = false;
   SupervisorSeen seen_;
   NodeResources resources_;
   Config config_;
@@ -223,6 +251,13 @@ TEST_CASE("a node that does not reach a peer says that each end misses the other
          std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, NodeId{1}}, {NodeId{1}, NodeId{2}}}));
   constexpr double kEachMs = std::chrono::duration<double, std::milli>(kEach).count();
   CHECK(connecting.connect_ms(4, 2) >= kEachMs);
+}
+
+// Window: final tensors are offered
+TEST_CASE("devices of a layout that does not come up offer what they have at the end",
+          "[actors][recovery]") {
+  Connecting connecting;
+  CHECK(connecting.offers_behind_a_failed_way(3) == 1);  // The head counts on each of them.
 }
 
 // Window: a node and the head have no way for tensors between them
