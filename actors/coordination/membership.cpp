@@ -96,9 +96,11 @@ void Membership::place_newcomers(const std::vector<NodeId>& nodes) {
   for (const NodeId node : nodes) newcomers_.erase(node);
 }
 
-void Membership::look_again(const std::set<NodeId>& working) {
+void Membership::look_again(const std::set<NodeId>& working, const std::set<NodeId>& unfilled) {
   for (const NodeId node : std::exchange(set_aside_, {}))
     if (takes_part(node) && !working.contains(node)) newcomers_.insert(node);
+  for (const NodeId node : unfilled)
+    if (takes_part(node)) newcomers_.insert(node);
 }
 
 bool Membership::told_to_end(NodeId node, std::string why) {

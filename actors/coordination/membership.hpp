@@ -131,8 +131,9 @@ class Membership {
   void place_newcomers() { newcomers_.clear(); }
   /// Nodes without work that may get some once more is known.
   void set_aside(std::set<NodeId> nodes) { set_aside_ = std::move(nodes); }
-  /// It is: those of them that do not work are newcomers again.
-  void look_again(const std::set<NodeId>& working);
+  /// It is: those of them that do not work are newcomers again, and so are these, which may get
+  /// more than they have.
+  void look_again(const std::set<NodeId>& working, const std::set<NodeId>& unfilled = {});
 
   /// Who is to leave before the next step.
   const std::map<NodeId, Leaving>& leaving() const { return leaving_; }

@@ -55,6 +55,7 @@ struct Regrouping {
   StatePlacement left;              ///< Where state lies without the lost ones.
   ParallelPlan plan;                ///< With which it goes on.
   std::set<NodeId> idle;            ///< Nodes that `plan` does without.
+  std::set<NodeId> unfilled;        ///< Spare nodes that it gives fewer copies than they may have.
   LayoutChange change;              ///< To `plan`.
   std::optional<WarmingUp> warmed;  ///< What came before, while the others trained.
   Status room = Done{};  ///< For `change` beside the present layout, or what is in its way.

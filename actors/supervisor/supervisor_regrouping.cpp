@@ -224,13 +224,13 @@ scheduler::ChangingJob changing_job(const SupervisorState& state, const StatePla
 Status plan_regrouping(const SupervisorState& state, const std::set<NodeId>& nodes,
                        Regrouping& regrouping) {
   if (auto held = check_holders(state, regrouping.left); !held.ok()) return held;
-  const engine::JobSetup& setup = state.resources->setup;
   // Before anything else is tried: without a source no layout helps.
-  if (auto seen = engine::check_sources(setup.job, nodes); !seen.ok()) return seen;
+  if (auto seen = engine::check_sources(state.resources->setup.job, nodes); !seen.ok()) return seen;
   auto next = next_layout_of(state, regrouping.left, nodes);
   if (!next.ok()) return std::move(next).error();
   regrouping.plan = std::move(next.value().plan);
   regrouping.idle = std::move(next.value().idle);
+  regrouping.unfilled = std::move(next.value().unfilled);
   regrouping.change = {};
   regrouping.change.moves = std::move(next.value().moves);
   regrouping.change.want = std::move(next.value().want);
@@ -275,7 +275,7 @@ void regrouped(Self self) {
   state.job.members.place_newcomers(regrouping.joined);
   // Nobody waited for the copies of spare nodes: these come while the others train.
   if (keeps_spares && !(regrouping.lost.empty() && regrouping.drained.empty()))
-    state.job.members.look_again(state.configuration.plan.nodes());
+    state.job.members.look_again(state.configuration.plan.nodes(), regrouping.unfilled);
   state.regrouping = {};
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "runtime/vocabulary/joined.hpp"
@@ -141,6 +143,17 @@ std::set<NodeId> without_spares(const ChangingJob& job, std::set<NodeId> nodes) 
   return nodes;
 }
 
+/// Those of these nodes, which have no stage, that stand by for less than everything.
+std::set<NodeId> standing_by_in_part(const ParallelPlan& plan, const std::set<NodeId>& spares) {
+  std::map<NodeId, std::size_t> kept;
+  for (const Standby& standby : plan.standbys) ++kept[plan.devices[standby.device.index()].node];
+  const std::size_t all = state_units(plan.model).size();
+  std::set<NodeId> lacking;
+  for (const NodeId node : spares)
+    if (kept[node] < all) lacking.insert(node);
+  return lacking;
+}
+
 }  // namespace
 
 Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& nodes) {
@@ -161,6 +174,7 @@ Result<NextLayout> next_layout(const ChangingJob& job, const std::set<NodeId>& n
       const std::set<NodeId> used = made.value().plan.nodes();
       std::set_difference(spares.begin(), spares.end(), used.begin(), used.end(),
                           std::inserter(made.value().idle, made.value().idle.end()));
+      if (somebody_leaves) made.value().unfilled = standing_by_in_part(made.value().plan, spares);
       std::string& why = made.value().why;
       why += (why.empty() || unkept.empty() ? "" : "; ") + unkept;
     }

@@ -53,6 +53,8 @@ struct NextLayout {
   std::string why;
   /// Whether there is room for what comes beside the present layout, or what is in its way.
   Status room = Done{};
+  /// Spare nodes that stand by for less than everything, because nobody waited for their copies.
+  std::set<NodeId> unfilled = {};
 };
 
 /// Of `relayouts` on these nodes, without stages on those that are kept spare, the one that fits,

@@ -298,6 +298,9 @@ TEST_CASE("those that were set aside are newcomers again, where they are there a
   members.place_newcomers();
   members.look_again({});
   CHECK(members.newcomers().empty());
+  // Some that work might have more.
+  members.look_again({NodeId{0}}, {NodeId{0}, NodeId{2}});
+  CHECK((members.newcomers() == std::set{NodeId{0}}));
 }
 
 }  // namespace

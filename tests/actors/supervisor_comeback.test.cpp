@@ -281,5 +281,42 @@ TEST_CASE("copies of a spare node come behind a loss, which does not wait for th
   CHECK((standing_by(head.seen[0].configurations[3]) == std::set<NodeId>{NodeId{3}}));
 }
 
+TEST_CASE("a spare node that stands by for the promise alone gets the rest behind a loss",
+          "[actors][comeback]") {
+  Head head(9, [](job::Job& job) {
+    job.cluster.nodes = 4;
+    job.cluster.spares = 2;
+    job.cluster.fault_tolerance = 1;
+    job.parallel.layout.pipelines = {
+        {{0, 0, {{"vision", {}}, {"llm", LayerRange{0, 2}}}}, {1, 0, {{"llm", LayerRange{2, 4}}}}}};
+  });
+  const auto bring_up = [&](EpochNumber epoch, const std::vector<std::size_t>& nodes) {
+    for (const std::size_t id : nodes) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
+    for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, epoch);
+  };
+  const auto kept_by_3 = [&] {
+    std::size_t kept = 0;
+    const ParallelPlan& plan = head.seen[0].configurations.back().plan;
+    for (const Standby& standby : plan.standbys)
+      if (plan.devices[standby.device.index()].node == NodeId{3}) ++kept;
+    return kept;
+  };
+  head.start_training();
+  const std::size_t all = kept_by_3();
+  head.tell(templates_of(head.resources.setup, 4));  // A pipeline needs two nodes.
+  head.lose(3);
+  bring_up(2, {0, 1, 2});
+  head.plan(0);
+  head.join("host", 3);
+  head.ready(3);
+  head.lose(1);
+  REQUIRE(head.seen[0].configurations.size() == 3);
+  CHECK(kept_by_3() > 0);
+  CHECK(kept_by_3() < all);
+  bring_up(3, {0, 2, 3});
+  REQUIRE(head.seen[0].configurations.size() == 4);
+  CHECK(kept_by_3() == all);
+}
+
 }  // namespace
 }  // namespace troupe::actors

@@ -189,7 +189,35 @@ TEST_CASE("who stood by works before who kept nothing, and nobody waits for copi
   const auto next = spare.without_node_0({NodeId{1}, NodeId{2}, NodeId{3}}).value();
   CHECK((next.plan.nodes() == std::set<NodeId>{NodeId{1}, NodeId{3}}));
   CHECK((next.idle == std::set<NodeId>{NodeId{2}}));
+  CHECK((next.unfilled == std::set<NodeId>{NodeId{2}}));
   CHECK(next.moves.sent_bytes == 0);
+}
+
+TEST_CASE("a spare node that stands by for the promise alone lacks the rest",
+          "[scheduler][recovery]") {
+  // A pipeline over nodes 0 and 1, which no node could run alone; node 2 is spare and has just
+  // come, node 3 stands by.
+  const LostNode lost;
+  HandLayout layout;
+  layout.pipelines.push_back({stage(0, 0, 3), stage(1, 3, 6)});
+  const ParallelPlan plan =
+      place_by_hand(text_llm(6), layout, {4, 1}, IdleDevices::left_out, {0, Dtype::fp32, 1})
+          .value();
+  TemplateRequest request;
+  request.layers.assign(6, {1, 2, Bytes{1}, {}});
+  request.node_count = 4;
+  request.device_memory = Bytes{3};
+  const TemplateSet templates = make_templates(request).value();
+  StatePlacement left = place_state(plan, lost.parameters, Dtype::fp32);
+  drop_holders(left, NodeId{0});
+  ChangingJob job{plan, {4, 1}, templates, lost.parameters, 8, {}, 2, plan.nodes(), left};
+  job.tolerance.lost_nodes = 1;
+  job.fits = [](const ParallelPlan&) -> Status { return Done{}; };
+  job.fits_beside = [](const auto&) -> Status { return Done{}; };
+  const auto next = next_layout(job, {NodeId{1}, NodeId{2}, NodeId{3}}).value();
+  CHECK((standing_by(next.plan) == std::set<NodeId>{NodeId{2}, NodeId{3}}));
+  CHECK(next.idle.empty());
+  CHECK((next.unfilled == std::set<NodeId>{NodeId{2}}));
 }
 
 TEST_CASE("a spare node that comes stands by for all, or for nothing where that does not fit",
@@ -201,6 +229,7 @@ TEST_CASE("a spare node that comes stands by for all, or for nothing where that 
   CHECK(next.plan.standbys.size() == state_units(next.plan.model).size());
   CHECK(next.plan.stages == spare.plan.stages);
   CHECK(next.idle.empty());
+  CHECK(next.unfilled.empty());
   spare.job.fits = [](const ParallelPlan& plan) -> Status {
     return plan.standbys.empty() ? Status(Done{}) : kFull;
   };
