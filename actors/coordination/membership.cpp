@@ -60,6 +60,8 @@ std::optional<NodeId> Membership::free_place(std::int32_t wanted, std::int32_t l
 
 void Membership::join(NodeId node, std::string host, std::int32_t pid, Time now) {
   members_[node.index()] = {Phase::joined, std::move(host), pid, false, {}, now};
+  for (Shard& shard : placed_)
+    std::erase_if(shard.holders, [node](const DeviceSlot& device) { return device.node == node; });
 }
 
 void Membership::ready(NodeId node, bool is_newcomer) {

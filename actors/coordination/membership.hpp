@@ -108,7 +108,7 @@ class Membership {
   /// not free.
   std::optional<NodeId> free_place(std::int32_t wanted, std::int32_t local) const;
 
-  /// A process gets this place. REQUIRES: it is free.
+  /// A process gets this place; whatever the one before kept there is gone. REQUIRES: it is free.
   void join(NodeId node, std::string host, std::int32_t pid, Time now);
   /// It has opened its data, and takes part. `is_newcomer`: the job has begun, and has no work for
   /// it yet.

@@ -273,6 +273,8 @@ TEST_CASE("losses are borne as long as each shard has another holder", "[coordin
   members.keep_only({shard(0, {a}), shard(1, {d})});
   CHECK((members.placed() == StatePlacement{shard(0, {a}), shard(1, {d})}));
   CHECK(members.losses_borne() == 0);
+  members.join(NodeId{2}, "host", 7, {});  // In the place of one that was lost with what it had.
+  CHECK((members.placed() == StatePlacement{shard(0, {a}), shard(1, {})}));
 }
 
 TEST_CASE("a shortage is new once, and lasts until enough take part", "[coordination]") {

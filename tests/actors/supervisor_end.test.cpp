@@ -326,5 +326,30 @@ TEST_CASE("a node that a signal ended is reported so", "[actors][errors]") {
   CHECK(head.ended->left.empty());
 }
 
+// Window: planning
+TEST_CASE("a batch for which the layout before had no plan is planned anew",
+          "[actors][recovery][errors]") {
+  SavingHead saving;
+  Head& head = saving.head;
+  saving.run_step(1);
+  head.lose(3);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  const auto fail_to_plan = [&head] {
+    head.tell(failed_atom::value,
+              Error{Errc::infeasible, "the largest microbatch is above the cap", "", "raise it"});
+  };
+  fail_to_plan();
+  CHECK_FALSE(head.ended);
+  for (const std::size_t id : {0u, 1u, 2u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  const int asked = head.scheduler.asked;
+  for (const std::size_t id : {0u, 1u, 2u})
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  CHECK(head.scheduler.asked == asked + 1);
+  CHECK(head.seen[0].saves.empty());
+  fail_to_plan();  // Of this layout that counts.
+  CHECK(head.seen[0].saves.size() == 1);
+}
+
 }  // namespace
 }  // namespace troupe::actors
