@@ -159,6 +159,7 @@ TEST_CASE("what a warm-up took is no part of a loss behind it", "[actors][member
   warming.members.lose(0);
   const EpochNumber next = warming.newest().epoch_number;
   REQUIRE(next == late + 2);
+  head.system.pass(5ms);
   for (std::size_t id = 1; id < 4; ++id) head.tell(fetched_atom::value, NodeId{id}, next, 5.0);
   for (std::size_t id = 1; id < 4; ++id) head.tell(applied_atom::value, NodeId{id}, next);
   const auto before = head.recorder.events.size();
