@@ -79,6 +79,9 @@ TEST_CASE("a breach of states says which call of which group", "[engine][errors]
         Case{"hashes its place",
              "`hash` of 'projector.faulty' is another one than that of a holder on standby, which "
              "has the same state"},
+        Case{"fetches nothing",
+             "behind an update of moments that came for it the value of 'projector.weight' is not "
+             "what it is where moments stay on the device"},
         Case{"fetches half",
              "behind an update of moments that came for it the value of 'projector.bias' is not "
              "what it is where moments stay on the device"},
