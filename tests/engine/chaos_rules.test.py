@@ -241,6 +241,36 @@ class Pairs(unittest.TestCase):
             self.assertEqual(event.took is not None, is_over, (before, kind))
 
 
+class Sleepers(unittest.TestCase):
+    def is_over(self, seconds, events, is_awake=True):
+        """Where these were told behind a node that slept for so long."""
+        steps, node = [10], Node()
+        job = types.SimpleNamespace(history=[], last_step=lambda: steps[0], lost_since=lambda told, number: any(
+            event["kind"] in ("lost", "head-lost") and number in event["nodes"] for event in job.history[told:]))
+        script = Script(types.SimpleNamespace(draw=random.Random(1), patience=1, is_few=False), job, 8, "nowhere")
+        event = script._loss("stop 3", 3, node, seconds)
+        node.is_stopped = not is_awake
+        job.history += events
+        steps[0] = 12
+        event.look()
+        return event.took is not None
+
+    def test_who_sleeps_long_is_lost(self):
+        self.assertFalse(self.is_over(10, []))
+        self.assertTrue(self.is_over(10, [told("lost", 3)]))
+        self.assertTrue(self.is_over(10, [told("lost", 3)], is_awake=False))
+
+    def test_who_sleeps_for_short_may_stay(self):
+        self.assertTrue(self.is_over(5, []))
+        self.assertFalse(self.is_over(5, [], is_awake=False))
+
+    def test_who_wakes_while_the_next_head_gathers_may_stay(self):
+        self.assertTrue(self.is_over(10, [told("head-lost")]))
+        self.assertTrue(self.is_over(10, [told("head-lost", 3)], is_awake=False))
+        self.assertFalse(self.is_over(10, [told("head-lost")], is_awake=False))
+        self.assertFalse(self.is_over(10, [told("joined", 4)]))
+
+
 class Drains(unittest.TestCase):
     def drain(self, seed, code=0):
         """What was done, in order, and the event."""

@@ -157,11 +157,17 @@ class Script:
         return node not in self.spared and not node.is_stopped and node.runs() and node is not self.victim
 
     def _loss(self, text, number, node=None, seconds=0):
-        """Over when the job goes on without it, or with it where it slept for so short that nobody minded."""
+        """Over when the job goes on without it, or with it where it slept for so short that nobody minded: neither a head, nor the
+        next one, which gathers for longer and may have it come just in time."""
         told, seen = len(self.job.history), self.job.last_step()
         self.touched.add(number)
+
+        def has_slept():
+            minds = seconds >= 2 * SILENCE_S * self.bench.patience
+            return not node.is_stopped and (not minds or any(event["kind"] == "head-lost" for event in self.job.history[told:]))
+
         return Event(text, lambda: self.job.last_step() >= seen + 2 and (
-            self.job.lost_since(told, number) or (node is not None and seconds < 2 * SILENCE_S * self.bench.patience and not node.is_stopped)))
+            self.job.lost_since(told, number) or (node is not None and has_slept())))
 
     def _is_member(self, tries, head_pid):
         """Who has nothing yet ends with its head, and is started again."""
