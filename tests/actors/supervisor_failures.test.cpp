@@ -11,19 +11,12 @@
 #include <vector>
 
 #include "tests/actors/head_fixture.hpp"
+#include "tests/actors/on_each_node.hpp"
 
 namespace troupe::actors {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// All of the model on each node, so that the job bears whatever happens to three of them.
-void on_each_node(job::Job& job) {
-  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{1, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{2, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
-}
 
 /// A head whose nodes run the first step.
 class FailingHead {

@@ -9,18 +9,16 @@
 
 #include "actors/supervisor/supervisor_stalls.hpp"
 #include "tests/actors/head_fixture.hpp"
+#include "tests/actors/on_each_node.hpp"
 
 namespace troupe::actors {
 namespace {
 
 using namespace std::chrono_literals;
 
-/// All of the model on each node.
-void on_each_node(job::Job& job) {
-  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{1, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{2, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
+/// All of the model on each node; who is missed is waited for.
+void and_wait(job::Job& job) {
+  on_each_node(job);
   job.recovery.wait_for_nodes_s = 10;
 }
 
@@ -40,7 +38,7 @@ void fetch(Head& head, EpochNumber epoch, const std::vector<std::size_t>& nodes)
 // Window: a layout does not come up
 TEST_CASE("a device that is lost beside a step takes nothing from the time of the next layout",
           "[actors][recovery]") {
-  Head head(9, on_each_node);
+  Head head(9, and_wait);
   head.start_training();
   head.plan(0);
   const bool is_known_to_be_lost = GENERATE(false, true);
@@ -62,7 +60,7 @@ TEST_CASE("a device that is lost beside a step takes nothing from the time of th
 
 // Window: a layout does not come up
 TEST_CASE("openings that fail while a job waits for others blame nobody", "[actors][recovery]") {
-  Head head(9, on_each_node);
+  Head head(9, and_wait);
   head.join_all();
   fetch(head, 1, {0, 1, 2, 3});
   fail_device(head, 2, 1, Errc::timed_out, "NCCL group 'rows' cannot be opened");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/plugins/user_calls.hpp"
+#include "tests/actors/on_each_node.hpp"
 #include "tests/actors/saving_head.hpp"
 #include "tests/runtime/data/temp_folder.hpp"
 
@@ -24,18 +25,15 @@ constexpr const char* kWork =
     "samples 's1' of microbatch 3";
 
 /// All of the model on each node; a step may take 20 s.
-void on_each_node(job::Job& job) {
-  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{1, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{2, 0, {{"vision", {}}, {"llm", {}}}}},
-                                   {{3, 0, {{"vision", {}}, {"llm", {}}}}}};
+void for_20_s(job::Job& job) {
+  on_each_node(job);
   job.train.stall_timeout_s = 20;
 }
 
 /// A head whose nodes run the first step.
 class StallingHead {
  public:
-  explicit StallingHead(const std::function<void(job::Job&)>& edit = on_each_node) : head(9, edit) {
+  explicit StallingHead(const std::function<void(job::Job&)>& edit = for_20_s) : head(9, edit) {
     head.start_training();
     head.plan(0);
   }
@@ -133,7 +131,7 @@ TEST_CASE("nodes whose stages never return are lost at once", "[actors][recovery
 TEST_CASE("a decided step that some never finish is saved by the others, and the job ends",
           "[actors][recovery][errors]") {
   SavingHead saving(
-      9, [](job::Checkpointing&) {}, on_each_node);
+      9, [](job::Checkpointing&) {}, for_20_s);
   Head& head = saving.head;
   head.plan(0);
   for (std::size_t device = 0; device < 4; ++device) head.prepared(device, 1, 1, 1);
@@ -226,7 +224,7 @@ TEST_CASE("a function that plans and does not return is told, and no node blamed
           "[actors][errors]") {
   const data::TempFolder folder;
   const auto file = folder.path() / "log";
-  Head head(9, on_each_node);
+  Head head(9, for_20_s);
   head.resources.logger =
       observe::Logger::create(nullptr, {"head", observe::LogLevel::info, file}).value();
   head.start_training();
