@@ -17,6 +17,12 @@ function(troupe_precompile name)
   target_link_libraries(troupe_precompiled_${name} PRIVATE troupe_settings ${arg_DEPS})
   target_compile_options(troupe_precompiled_${name} PRIVATE ${arg_OPTIONS})
   target_precompile_headers(troupe_precompiled_${name} PRIVATE ${arg_HEADERS})
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    # GCC knows the headers in a compiled one by their every byte (`#pragma once`), so another comment is another one.
+    # By default ccache compares what the preprocessor prints, which has no comments; so, each file as it is.
+    set_target_properties(troupe_precompiled_${name} PROPERTIES
+      CXX_COMPILER_LAUNCHER "env;CCACHE_DEPEND=1;${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
   set_target_properties(troupe_precompiled_${name} PROPERTIES TROUPE_OPTIONS "${options}")
 endfunction()
 
@@ -35,13 +41,13 @@ set(test_headers <algorithm> <filesystem> <fstream> <functional> <map> <memory> 
   <nlohmann/json.hpp>)
 troupe_precompile(tests DEPS Catch2::Catch2 nlohmann_json::nlohmann_json OPTIONS ${light_options}
   HEADERS ${test_headers})
-set(torch_test_headers ${CMAKE_SOURCE_DIR}/tests/torch_catch.hpp <ATen/Parallel.h> <ATen/ops/arange.h> <ATen/ops/full.h>
+set(torch_test_headers <tests/torch_catch.hpp> <ATen/Parallel.h> <ATen/ops/arange.h> <ATen/ops/full.h>
   <ATen/ops/tensor.h> ${test_headers})
 troupe_precompile(torch_tests DEPS Catch2::Catch2 nlohmann_json::nlohmann_json Torch::c10 OPTIONS ${light_options}
   HEADERS ${torch_test_headers})
 # Whoever changes a message builds all of these anyway.
 troupe_precompile(actor_tests DEPS Catch2::Catch2 nlohmann_json::nlohmann_json CAF::core Torch::c10 OPTIONS ${light_options}
-  HEADERS ${torch_test_headers} <caf/all.hpp> ${CMAKE_SOURCE_DIR}/actors/link/protocol.hpp)
+  HEADERS ${torch_test_headers} <caf/all.hpp> <actors/link/protocol.hpp>)
 troupe_precompile(commands DEPS CLI11::CLI11 nlohmann_json::nlohmann_json OPTIONS ${light_options}
   HEADERS <algorithm> <chrono> <filesystem> <iostream> <map> <memory> <optional> <string> <vector> <CLI/CLI.hpp>
     <nlohmann/json.hpp>)
