@@ -225,6 +225,16 @@ class Pairs(unittest.TestCase):
         script.job.last_words = lambda: "[warning] node 3 cannot go on: ...\n[info] step 7: ..."
         self.assertFalse(script._begins_again([types.SimpleNamespace(kind=kind) for kind in ("cut", "head")]))
 
+    def test_behind_a_cut_that_is_mended_already_no_end_is_kept_up(self):
+        for is_mended in (False, True):
+            script, kept = self.script(1), []
+            script.done = [types.SimpleNamespace(kind="cut")]
+            script.link = types.SimpleNamespace(keep_near_end_up=lambda kept=kept: kept.append("up"))
+            script.job = types.SimpleNamespace(history=[], head=types.SimpleNamespace(kill=lambda: None, wait=lambda: None), last_step=lambda: 10,
+                                               start_head=lambda: None, pass_without_head=lambda _: None, is_quiet=lambda is_mended=is_mended: is_mended)
+            Script.head(script)
+            self.assertEqual(kept, [] if is_mended else ["up"])
+
     def test_a_killed_head_is_told_of_or_behind_a_cut_the_job_resumed(self):
         for before, kind, is_over in (([], "head-lost", True), ([], "resumed", False), (["kill"], "resumed", False),
                                       (["cut"], "resumed", True), (["cut"], "head-lost", True), (["cut"], "lost", False)):
@@ -232,7 +242,7 @@ class Pairs(unittest.TestCase):
             script.done = [types.SimpleNamespace(kind=name) for name in before]
             head = types.SimpleNamespace(kill=lambda: done.append("kill"), wait=lambda: None)
             script.job = types.SimpleNamespace(history=[], head=head, last_step=lambda: steps[0], start_head=lambda: done.append("start"),
-                                               pass_without_head=lambda _: done.append("pass"))
+                                               pass_without_head=lambda _: done.append("pass"), is_quiet=lambda: False)
             event = Script.head(script)
             self.assertEqual(done, ["kill", "pass", "start"])
             script.job.history.append(told(kind, 3))

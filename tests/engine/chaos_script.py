@@ -91,7 +91,7 @@ class Script:
         self.job.head.wait()
         self.job.pass_without_head(pause)
         is_cut = bool(self.done) and self.done[0].kind == "cut"
-        if is_cut:
+        if is_cut and not self.job.is_quiet():  # It may have been mended meanwhile.
             self.link.keep_near_end_up()
         self.job.start_head()
         # Those that are cut off may have all copies of something.
