@@ -22,6 +22,7 @@ sys.path[:0] = [str(ROOT), *(str(ROOT / "tests" / name) for name in ("engine", "
 
 import chaos  # noqa: E402
 import chaos_job  # noqa: E402
+import chaos_script  # noqa: E402
 import reconfiguration  # noqa: E402
 import recovery  # noqa: E402
 from chaos_oracle import FP64_RTOL, Oracle  # noqa: E402
@@ -249,6 +250,39 @@ class Pairs(unittest.TestCase):
             steps[0] = 12
             event.look()
             self.assertEqual(event.took is not None, is_over, (before, kind))
+
+
+class Limits(unittest.TestCase):
+    """Of the time within which what was done is over."""
+
+    def await_end(self, *events):
+        """Events of a second, each: what it is, how much more time it has, and when it is over."""
+        clock = [100.0]
+        job = types.SimpleNamespace(last_step=lambda: 3, last_words=lambda: "", sleep=lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+        script = Script(types.SimpleNamespace(draw=random.Random(1), patience=1, is_few=False), job, 6, "nowhere")
+        before, chaos_script.time = chaos_script.time, types.SimpleNamespace(monotonic=lambda: clock[0])
+        try:
+            done = [chaos_script.Event(text, lambda over=over: clock[0] >= 100 + over, more_s=more_s) for text, more_s, over in events]
+            for event in done:
+                event.kind = event.text
+            with contextlib.redirect_stdout(io.StringIO()):
+                script.await_end_of(done)
+        finally:
+            chaos_script.time = before
+
+    def test_a_join_has_thirteen_seconds(self):
+        self.await_end(("join", 0, 12.5))
+        with self.assertRaisesRegex(Failure, r"join \(of: join\)"):
+            self.await_end(("join", 0, 14.4))
+
+    def test_what_comes_with_a_slow_link_has_its_time_too(self):
+        self.await_end(("slow", 13.9, 13), ("join", 0, 14.4))
+        with self.assertRaisesRegex(Failure, r"join \(of: slow, join\)"):
+            self.await_end(("slow", 13.9, 13), ("join", 0, 27.5))
+
+    def test_what_comes_with_another_kill_has_no_more(self):
+        with self.assertRaises(Failure):
+            self.await_end(("kill", 0, 2), ("join", 0, 14.4))
 
 
 class Sleepers(unittest.TestCase):

@@ -244,14 +244,17 @@ class Script:
         return done
 
     def await_end_of(self, events):
+        """What comes with a slow link has as much more time as that: state of newcomers goes over it."""
         step = self.job.last_step()
+        more_s = max(event.more_s for event in events)
         while any(event.took is None for event in events):
             self.job.sleep(0.05)
             for event in events:
                 event.look()
-                more_s = JOIN_TIMEOUT_S if self._begins_again(events) else event.more_s
-                expect(event.took is not None or time.monotonic() < event.begun + self._limit() + self.bench.patience * more_s,
-                       f"not over after {time.monotonic() - event.begun:.1f} s: {event.text}\n{self.job.last_words()}")
+                within_s = self._limit() + self.bench.patience * (JOIN_TIMEOUT_S if self._begins_again(events) else more_s)
+                expect(event.took is not None or time.monotonic() < event.begun + within_s,
+                       f"not over after {time.monotonic() - event.begun:.1f} s: {event.text} (of: {', '.join(one.text for one in events)})\n"
+                       f"{self.job.last_words()}")
         if any(event.kind == "cut" for event in events):
             self.job.wait_until(self.job.is_quiet, "the link is mended", 60)
         for event in events:
