@@ -17,6 +17,7 @@
 #include "scheduler/iteration/plan_iteration.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
+#include "scheduler/simulate/llm_cap.hpp"
 #include "scheduler/simulate/memory_bounds.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 
@@ -93,6 +94,13 @@ bool Microbatching::tries(Exchange exchange) const {
 Result<Microbatching::Weighed> Microbatching::work_for(const DealtBatch& batch,
                                                        Exchange exchange) const {
   auto made = work_of(batch, {});
+  if (made.ok() && exchange == Exchange::off && bounds_memory()) {
+    Work& work = made.value().work;  // With an exchange others may take what has no room here.
+    work.rooms_in_flight = scheduler::rooms_in_flight(
+        plan_, work.bound_costs, costs_->device_memory,
+        scheduler::kept_by_encoders(plan_, work.bound_costs, batch.pipelines,
+                                    options_.microbatches));
+  }
   if (!made.ok() || exchange != Exchange::per_phase || options_.items == "whole") return made;
   auto pieces =
       cut_into_pieces(plan_, batch.samples, made.value().work.phases, options_.microbatches);

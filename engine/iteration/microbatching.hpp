@@ -98,10 +98,10 @@ class Microbatching {
   /// (planning_budget.hpp: as many as there is time for). The shortest predicted step is taken; the
   /// first one of equal ones.
   ///
-  /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits with as many in
-  /// flight as stages follow, and schedules run ahead as far as the largest microbatch fits. Where
-  /// an exchange gives an encoder's replica more than that, others take it (phase_replicas.hpp);
-  /// where none has room for it, there is no exchange, and `exchange_refused` says who lacks what.
+  /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits beside encoders
+  /// with as many in flight as stages follow (llm_cap.hpp), and schedules run ahead as far as the
+  /// largest fits. Where an exchange gives an encoder's replica more, others take it
+  /// (phase_replicas.hpp); where none can, there is none, and `exchange_refused` says who lacks it.
   ///
   /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
   Result<PredictedIteration> plan(DealtBatch batch) const;

@@ -19,6 +19,7 @@
 #include "runtime/policies/registry.hpp"
 #include "runtime/vocabulary/index.hpp"
 #include "scheduler/layout/step_estimator.hpp"
+#include "scheduler/simulate/llm_cap.hpp"
 #include "scheduler/simulate/memory_bounds.hpp"
 
 namespace troupe::engine {
@@ -258,7 +259,7 @@ Result<balancer::MicrobatchPlan> Microbatching::assign(
     return Error{Errc::infeasible,
                  "a device of pipeline " + std::to_string(share.pipeline.value) +
                      " has no room for activations: its stages' parameters, gradients and "
-                     "optimizer fill it",
+                     "optimizer, and what encoders keep there, fill it",
                  "cluster.device_memory_gib", "raise it, or cut the llm into more stages"};
   const auto stages = static_cast<double>(options.pipeline_stages);
   if (costs_)

@@ -18,6 +18,7 @@
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/schedules.hpp"
 #include "scheduler/layout/layout_request.hpp"
+#include "scheduler/simulate/llm_cap.hpp"
 #include "scheduler/simulate/memory_bounds.hpp"
 #include "scheduler/simulate/predicted_costs.hpp"
 
@@ -77,7 +78,7 @@ Status check_llm(const BatchThere& batch, PipelineId pipeline, const Samples& sa
   if (times <= 1 + balancer::kSumRounding) return Done{};
   return refused("the llm's microbatches of " + who + " would take at least " +
                  std::to_string(std::lround(100 * times)) +
-                 " % of the room that its devices have for activations beside state");
+                 " % of the room that its devices have for them beside state and encoders");
 }
 
 /// `kept`: per stage, of its largest microbatch. Outside phases those of all stages of a device are
@@ -107,7 +108,12 @@ Status check_devices(const BatchThere& batch, const std::vector<double>& kept) {
 /// The same of samples as they are dealt to pipelines.
 Status check_dealt(const BatchThere& batch, const std::vector<Samples>& pipelines) {
   const ParallelPlan& plan = batch.plan;
-  const auto rooms = scheduler::rooms_in_flight(plan, batch.costs, batch.device_memory);
+  std::vector<double> by_encoders;
+  if (batch.options.exchange == "off")
+    by_encoders =
+        scheduler::kept_by_encoders(plan, batch.costs, pipelines, batch.options.microbatches);
+  const auto rooms =
+      scheduler::rooms_in_flight(plan, batch.costs, batch.device_memory, by_encoders);
   const auto microbatches = static_cast<double>(batch.options.microbatches);
   std::vector<double> kept(plan.stages.size());
   for (std::size_t p = 0; p < pipelines.size(); ++p) {
@@ -138,11 +144,11 @@ Status check_batch_memory(const JobSetup& setup, const ParallelPlan& plan,
   const auto sums = batch.sums->of(plan);
   if (!sums.ok()) return sums.error();
   const auto flow = std::make_shared<const scheduler::RowFlow>(plan.model, batch.samples);
-  const BatchThere there{
-      plan, options, batch.weights,
-      scheduler::with_arriving_rows(scheduler::predicted_costs(plan, sums.value(), known->options),
-                                    plan, flow),
-      known->device_memory};
+  auto costs = scheduler::predicted_costs(plan, sums.value(), known->options);
+  if (options.offload_encoders) costs = scheduler::with_offloading(std::move(costs), plan, flow);
+  const BatchThere there{plan, options, batch.weights,
+                         scheduler::with_arriving_rows(std::move(costs), plan, flow),
+                         known->device_memory};
   Status fits = check_dealt(there, batch.pipelines);
   // Plans with an exchange may deal otherwise.
   if (!fits.ok() && !batch.by_phase.empty()) fits = check_dealt(there, batch.by_phase);

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "runtime/vocabulary/host_state.hpp"
-#include "scheduler/iteration/iteration_graph.hpp"
 #include "scheduler/iteration/redistribution.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "scheduler/simulate/room_demands.hpp"
@@ -309,27 +308,6 @@ std::vector<double> rooms_beside_llm(const ParallelPlan& plan, const SimulationC
       for (const DeviceId device : plan.stages[s].devices)
         rooms[s] = std::min(rooms[s], std::max(0.0, left[device.index()].bytes));
   return rooms;
-}
-
-std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
-                                    Bytes device_memory) {
-  const auto depths = stage_depths(plan);
-  auto rooms = microbatch_rooms(plan, costs, device_memory);
-  for (std::size_t s = 0; s < rooms.size(); ++s) rooms[s] /= depths[s];
-  return rooms;
-}
-
-std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
-                                 std::span<const double> rooms, ReplicaId replica,
-                                 const std::vector<std::int32_t>& samples, double llm_ms) {
-  std::optional<double> cap;
-  for (const StageId stage : plan.at(replica).stages) {
-    const double bytes = costs.activation_bytes(stage, samples);
-    if (!(bytes > 0)) continue;
-    const double own = rooms[stage.index()] * llm_ms / bytes;
-    cap = std::min(cap.value_or(own), own);
-  }
-  return cap;
 }
 
 Result<std::vector<std::int32_t>> memory_bounds(const ParallelPlan& plan,

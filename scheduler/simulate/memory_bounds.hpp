@@ -1,5 +1,4 @@
-// What the memory of a device allows: how large a microbatch of the llm may be, and how many
-// microbatches a stage may have in flight.
+// What the memory of a device allows: how many microbatches a stage may have in flight.
 //
 // Pure.
 
@@ -7,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,21 +50,10 @@ std::vector<double> rooms_beside_llm(const ParallelPlan& plan, const SimulationC
                                      Bytes device_memory,
                                      const std::vector<MicrobatchList>& microbatches);
 
-/// As `microbatch_rooms` where as many microbatches as stages follow (`stage_depths`) must fit.
-std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
-                                    Bytes device_memory);
-
-/// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
-/// on every stage of the llm replica it must keep within `rooms` (`rooms_in_flight`). Bytes are
-/// taken as proportional to work. None: no stage keeps anything.
-std::optional<double> llm_cap_ms(const ParallelPlan& plan, const SimulationCosts& costs,
-                                 std::span<const double> rooms, ReplicaId replica,
-                                 const std::vector<std::int32_t>& samples, double llm_ms);
-
 /// Per stage: how many of its largest microbatch it may keep of what state leaves of its device; at
 /// least 1. Of what is offloaded (`with_offloading`) one microbatch counts: others are in host
 /// memory. Where parameters of encoders are there while the llm computes, the llm has their room,
-/// in the bound above too.
+/// in its cap too (llm_cap.hpp).
 ///
 /// In schedules of phases encoders and llm divide the room so that the llm takes least time
 /// (`divide_room`), which has room for windows that cannot be cut further (`window_sets`): samples

@@ -76,6 +76,22 @@ TEST_CASE("a layout has no room for a batch where no cut of it does", "[engine][
         "pipeline 0 has no room for activations beside state");
 }
 
+TEST_CASE("encoders and the llm are on their device at once, in phases too", "[engine]") {
+  SixSamples job;
+  job.setup.job.train.microbatches = 1;
+  const ParallelPlan plan = job.pipelines(1);
+  const auto least_with = [&](const std::string& schedule) {
+    job.setup.job.scheduler.schedule = schedule;
+    return job.least_memory(plan);
+  };
+  const std::int64_t one_by_one = least_with("1f1b"), in_phases = least_with("three-phase");
+  CHECK(in_phases == one_by_one);
+  job.have(in_phases);
+  CHECK(check_batch_memory(job.setup, plan, job.samples).ok());
+  job.have(in_phases - 2);
+  CHECK_FALSE(check_batch_memory(job.setup, plan, job.samples).ok());
+}
+
 TEST_CASE("nothing is said of a batch where costs or memory are not known", "[engine]") {
   SixSamples job;
   CHECK(check_batch_memory(job.setup, job.pipelines(1), job.samples).ok());

@@ -2,6 +2,7 @@
 
 #include "engine/layout/choose_layout.hpp"
 #include "scheduler/layout/place_by_hand.hpp"
+#include "scheduler/simulate/llm_cap.hpp"
 #include "scheduler/simulate/memory_bounds.hpp"
 
 #include "tests/engine/tiny_job.hpp"
@@ -49,18 +50,6 @@ std::optional<double> cap_ms(const ParallelPlan& plan, const scheduler::Simulati
   return llm_cap_ms(plan, costs, rooms_in_flight(plan, costs, device_memory), llm, samples, llm_ms);
 }
 
-TEST_CASE("a microbatch of the llm takes what state leaves", "[engine]") {
-  Fixture fixture;
-  // 40 bytes are left, one microbatch in flight on the last stage: 40 of 30 bytes for 6 ms are 8.
-  const auto cap = cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6);
-  REQUIRE(cap.has_value());
-  CHECK(*cap == 8);
-  // State alone is too much: nothing fits.
-  CHECK(*cap_ms(fixture.plan, fixture.costs, Bytes{90}, ReplicaId{1}, {0}, 6) == 0);
-  fixture.costs.activation_bytes = [](StageId, const auto&) { return 0.0; };
-  CHECK_FALSE(cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0}, 6).has_value());
-}
-
 /// A sample whose picture is 16 patches, 16 rows inside the encoder, and 4 of its 9 tokens.
 SampleShape with_picture(const ParallelPlan& plan) {
   SampleShape shape;
@@ -100,26 +89,6 @@ TEST_CASE("rows that come for a part count with its activations", "[engine]") {
   plan.model.modules[1].kind = ModuleKind::teacher;
   CHECK(bytes(2) == 20);
   CHECK(bytes(3) == 20 + 4 * (9 + 5) * width(2) + 4 * (5 + 5) * 1000);
-}
-
-TEST_CASE("what a device keeps on standby leaves less for microbatches", "[engine]") {
-  Fixture fixture;
-  // As above with 20 of the 40 bytes taken on the llm's device: 20 of 30 bytes for 6 ms are 4.
-  fixture.costs.standby_bytes = [](DeviceId device) { return device.value == 1 ? 20.0 : 0.0; };
-  CHECK(*cap_ms(fixture.plan, fixture.costs, Bytes{140}, ReplicaId{1}, {0, 1, 2}, 6) == 4);
-}
-
-TEST_CASE("the deeper a stage, the smaller the microbatches that fit", "[engine]") {
-  // The llm in two stages on devices of their own: two microbatches are in flight on the first, so
-  // that 60 bytes of room are 30 for each, and 30 of 30 bytes for 6 ms are 6.
-  auto job = tiny_job();
-  job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}}},
-                                    {1, 0, {{"llm", LayerRange{0, 2}}}},
-                                    {2, 0, {{"llm", LayerRange{2, 4}}}}}};
-  job.cluster.nodes = job.cluster.local_nodes = 3;
-  const auto plan = make_parallel_plan(prepare(job).value()).value();
-  const Fixture fixture;
-  CHECK(*cap_ms(plan, fixture.costs, Bytes{160}, ReplicaId{1}, {0, 1, 2}, 6) == 6);
 }
 
 TEST_CASE("stages of one device share what their state leaves", "[engine]") {

@@ -12,7 +12,7 @@
 #include "engine/profiling/nominal_profile.hpp"
 #include "scheduler/check/check_plan.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
-#include "scheduler/simulate/memory_bounds.hpp"
+#include "scheduler/simulate/llm_cap.hpp"
 #include "scheduler/state/standby_holders.hpp"
 #include "tests/engine/measured_events.hpp"
 #include "tests/engine/samples_of_lists.hpp"
