@@ -164,7 +164,7 @@ void apply(Self self, const Configuration& configuration) {
     engine::limit_gpu_memory(cluster);
     auto place = engine::usable_place(
         cluster.device,
-        engine::device_number(state.slot, cluster.local_nodes, cluster.devices_per_node),
+        engine::device_number(state.slot, state.resources->is_heads_own, cluster.devices_per_node),
         setup.job.train.deterministic);
     if (!place.ok()) return fail(self, std::move(place).error());
     state.store.emplace(state.slot, setup.parameters, dtype, place.value());

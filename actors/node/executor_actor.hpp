@@ -36,6 +36,7 @@ struct NodeResources {
   engine::MaskStore masks;  ///< Of the iterations that its devices were sent.
   std::shared_ptr<const data::Dataset> dataset;
   NodeId node;
+  bool is_heads_own = false;     ///< The head started this process, on its own machine.
   observers::Audience audience;  ///< Who looks at what its devices compute.
   /// Of the layout that trains now: samples that were ordered for an older one are not kept.
   std::atomic<EpochNumber> epoch_number = 0;

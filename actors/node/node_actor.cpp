@@ -275,6 +275,7 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
   state.resources = resources;
   state.supervisor = supervisor;
   state.start = std::move(start);
+  resources->is_heads_own = state.start.hello.is_heads_own;
   tell_of_exceptions(self, "the node", [self](const Error& error) {
     if (self->state.welcome) failed(self, error);
     end_node(self, {exit_code(error), to_string(error)});

@@ -52,10 +52,9 @@ bool has_state(const NodeState& state) {
   return state.is_open && (state.resources->epoch_number > 0 || has_fetched(state));
 }
 
-/// Whether the head's process started this node, as the next one's starts one of its own.
-bool is_local(const NodeState& state) {
-  return state.welcome->node.value < state.resources->setup.job.cluster.local_nodes;
-}
+/// Whether the head's process started this node, as the next one's starts one of its own. Its place
+/// says nothing: somebody may have come there behind one that was lost.
+bool is_local(const NodeState& state) { return state.start.hello.is_heads_own; }
 
 /// Whether there is anything to wait for: a head that takes up what this node has; without state,
 /// one that is only silent, or lets this node join anew.

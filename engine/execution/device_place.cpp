@@ -95,10 +95,8 @@ Result<c10::Device> usable_place(const std::string& name, std::int32_t index, bo
   return place;
 }
 
-std::int32_t device_number(DeviceSlot slot, std::int32_t local_nodes,
-                           std::int32_t devices_per_node) {
-  const bool is_local = slot.node.value < local_nodes;
-  return (is_local ? slot.node.value * devices_per_node : 0) + slot.local_index;
+std::int32_t device_number(DeviceSlot slot, bool is_heads_own, std::int32_t devices_per_node) {
+  return (is_heads_own ? slot.node.value * devices_per_node : 0) + slot.local_index;
 }
 
 }  // namespace troupe::engine

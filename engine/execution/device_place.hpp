@@ -27,8 +27,8 @@ Status choose_operators(c10::Device place, bool deterministic);
 Result<c10::Device> usable_place(const std::string& name, std::int32_t index, bool deterministic);
 
 /// Which of its machine's devices is a device of a node: the nodes that the head has started there
-/// (those below `local_nodes`) share them out; any other node has its machine to itself.
-std::int32_t device_number(DeviceSlot slot, std::int32_t local_nodes,
-                           std::int32_t devices_per_node);
+/// share them out; any other node has its machine to itself, also where it came in the place of one
+/// of them.
+std::int32_t device_number(DeviceSlot slot, bool is_heads_own, std::int32_t devices_per_node);
 
 }  // namespace troupe::engine

@@ -146,7 +146,8 @@ TEST_CASE("a node whose job does not want it waits for no head", "[actors][takeo
 
 TEST_CASE("a node without state that loses its head joins the next one anew",
           "[actors][takeover]") {
-  Waiting waiting(60, true, false);
+  // Also one that came from elsewhere in the place of one of the head's own.
+  Waiting waiting(60, true, false, GENERATE(0, 4));
   waiting.lose_head();
   Waiting::wait_until([&] { return waiting.looks > 0; });
   CHECK(waiting.told ==
@@ -200,7 +201,7 @@ TEST_CASE("a node without state waits for another head only so long", "[actors][
 }
 
 TEST_CASE("a node of the head's own without state ends with it", "[actors][takeover]") {
-  Waiting waiting(60, true, false, 4);
+  Waiting waiting(60, true, false, 4, 60, true);
   waiting.lose_head();
   CHECK(waiting.how_it_ended().message == "node 2 ends: the connection to the supervisor was lost");
 }

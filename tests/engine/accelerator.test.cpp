@@ -104,10 +104,11 @@ TEST_CASE("devices are found by LibTorch's names, counted round", "[engine][erro
 }
 
 TEST_CASE("local nodes share out their machine's devices", "[engine]") {
-  CHECK(device_number({NodeId{0}, 0}, 2, 3) == 0);
-  CHECK(device_number({NodeId{0}, 2}, 2, 3) == 2);
-  CHECK(device_number({NodeId{1}, 1}, 2, 3) == 4);
-  CHECK(device_number({NodeId{2}, 1}, 2, 3) == 1);  // On a machine of its own.
+  CHECK(device_number({NodeId{0}, 0}, true, 3) == 0);
+  CHECK(device_number({NodeId{0}, 2}, true, 3) == 2);
+  CHECK(device_number({NodeId{1}, 1}, true, 3) == 4);
+  CHECK(device_number({NodeId{2}, 1}, false, 3) == 1);  // On a machine of its own.
+  CHECK(device_number({NodeId{1}, 1}, false, 3) == 1);  // In the place of a local one, too.
 }
 
 /// Parameters of two shapes with gradients, and their state after a step of some history.
