@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "actors/link/exceptions.hpp"
+#include "actors/node/device_offers.hpp"
 #include "engine/execution/device_place.hpp"
 #include "engine/execution/failed_device.hpp"
 #include "engine/execution/stage_kinds.hpp"
@@ -186,6 +187,8 @@ void apply(Self self, const Configuration& configuration) {
     }
   }
   const Status given_up = give_up_step(state);
+  // Step 1 is trained again, and others may have these groups then.
+  if (!state.is_first_decided) state.first_gradients.clear();
   save_what_waits(self);
   state.next = std::make_unique<Configuration>(configuration);
   state.told_fetched = state.is_lacking = false;
@@ -216,16 +219,6 @@ void settle(Self self, EpochNumber epoch_number) {
     return fail_with(self, engine::failed_opening(why, state.device->place(), epoch_number), why);
   }
   self->send(state.node, applied_atom::value, state.slot.local_index, epoch_number);
-}
-
-/// Keeps the reduced gradients of step 1 for `train.dump_gradients`: the groups summed here.
-void keep_first_gradients(ExecutorState& state) {
-  const ParallelPlan& plan = state.configuration->plan;
-  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const ParameterUse& first = plan.groups[g].uses.front();
-    if (const auto stage = state.stages.find(first.stage); stage != state.stages.end())
-      stage->second->state(GroupId{g}, first.layer).copy_gradients(state.first_gradients);
-  }
 }
 
 void report_prepared(Self self) {
@@ -326,35 +319,6 @@ void save(Self self, const SaveOrder& order) {
                      !order.is_last, order.is_checked);
 }
 
-void offer(Self self, Collection collection) {
-  auto& state = self->state;
-  Offers offers{state.resources->node, state.configuration->epoch_number, {}};
-  std::map<std::string, at::Tensor> tensors;
-  if (collection == Collection::first_gradients) {
-    tensors = state.first_gradients;
-  } else {
-    for (auto& [id, stage] : state.stages)
-      if (state.configuration->plan.is_first(state.configuration->plan.at(id).replica))
-        for (const auto* parameter : stage->parameters())
-          if (!parameter->tied_use) tensors[parameter->name] = parameter->value.detach();
-  }
-  const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
-  for (const auto& [name, tensor] : tensors) {
-    const std::uint64_t index =
-        (static_cast<std::uint64_t>(state.slot.local_index) << 32) + offers.tensors.size();
-    offers.tensors.push_back({name,
-                              static_cast<std::uint8_t>(tensor.scalar_type()),
-                              {tensor.sizes().begin(), tensor.sizes().end()},
-                              index});
-    auto owner = std::make_shared<const at::Tensor>(tensor.cpu().contiguous());
-    const auto tag =
-        transport::make_tag(state.configuration->epoch_number, transport::TagKind::state,
-                            static_cast<std::uint64_t>(collection), index);
-    state.resources->transport->send(head, tag, {owner->const_data_ptr(), owner->nbytes(), owner});
-  }
-  self->send(state.node, std::move(offers));
-}
-
 }  // namespace
 
 ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeActor node,
@@ -381,6 +345,7 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
       },
       [self](const engine::Decision& decision) {
         if (!self->state.running || self->state.executor->prepared().step != decision.step) return;
+        self->state.is_first_decided |= decision.step == 1;
         self->state.store->keep_late();
         self->state.executor->decide(decision);
         advance(self);
@@ -392,7 +357,9 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
         if (self->state.transfer) fetch(self);
         if (self->state.running) advance(self);
       },
-      [self](collect_atom, Collection collection) { offer(self, collection); },
+      [self](collect_atom, Collection collection) {
+        self->send(self->state.node, offer(self->state, collection));
+      },
       [self](const SaveOrder& order) { save(self, order); },
   };
 }

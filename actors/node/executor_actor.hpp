@@ -73,7 +73,8 @@ struct ExecutorState {
   bool running = false;
   bool prepared_sent = false;
   bool has_failed = false;  ///< The step that ran, which nobody has given up yet.
-  std::map<std::string, at::Tensor> first_gradients;
+  std::map<std::string, at::Tensor> first_gradients;  ///< For `train.dump_gradients`.
+  bool is_first_decided = false;  ///< Step 1 was decided while it ran here: nobody trains it again.
 
   static inline const char* name = "executor";
 };

@@ -86,9 +86,12 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
         ++seen->fetched;
       },
       [seen](applied_atom, NodeId, EpochNumber) { ++seen->applied; },
-      [](const engine::Prepared&) {},
-      [](const engine::DeviceReport&) {},
-      [seen](const Offers&) { ++seen->offers; },
+      [seen](const engine::Prepared&) { ++seen->prepared; },
+      [seen](const engine::DeviceReport&) { ++seen->finished; },
+      [seen](const Offers& x) {
+        seen->offered_tensors += x.tensors.size();
+        ++seen->offers;
+      },
       [seen](failed_atom, NodeId, const Error& x) {
         seen->failures.push_back(x);
         if (seen->on_fault) seen->on_fault(x);

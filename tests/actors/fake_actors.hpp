@@ -68,7 +68,10 @@ struct SupervisorSeen {
   std::atomic<int> fetched = 0;
   std::atomic<double> connect_ms = 0;  ///< As the last one said that has fetched.
   std::atomic<int> applied = 0;
-  std::atomic<int> offers = 0;  ///< Of devices.
+  std::atomic<int> prepared = 0;                 ///< Words of devices that they are.
+  std::atomic<int> finished = 0;                 ///< Reports of devices on steps.
+  std::atomic<int> offers = 0;                   ///< Of devices.
+  std::atomic<std::size_t> offered_tensors = 0;  ///< In all of these.
   std::atomic<int> alive = 0;
   std::atomic<std::int32_t> silent_peer = -1;   ///< Of whom nothing comes, as nodes said last.
   std::atomic<std::size_t> misses = 0;          ///< So many of these:

@@ -1,8 +1,9 @@
 // A node with one device that trains: the device and the masks of its steps have threads of their
-// own, so this case runs on a real scheduler and waits.
+// own, so these cases run on a real scheduler and wait.
 
 #include "tests/torch_catch.hpp"
 
+#include <catch2/generators/catch_generators.hpp>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -40,6 +41,7 @@ class Training {
     job.modules.back().attention = AttentionRule::modality;
     job.parallel.layout.pipelines = {{{0, 0, {{"vision", {}}, {"llm", {}}}}}};
     job.cluster.nodes = job.cluster.local_nodes = 1;
+    job.train.dump_gradients = true;
     job.data.sources = {{"llava", folder_ / "samples.json", folder_.path()}};
     resources_.setup = engine::prepare(job).value();
     resources_.dataset =
@@ -94,6 +96,15 @@ class Training {
     return parts;
   }
 
+  /// Takes a layout up.
+  void come_up(const Configuration& layout) {
+    const int fetched = seen_.fetched, applied = seen_.applied;
+    say(apply_atom::value, layout);
+    wait_until([&] { return seen_.fetched == fetched + 1; });
+    say(settle_atom::value, layout.epoch_number);
+    wait_until([&] { return seen_.applied == applied + 1; });
+  }
+
   void wait_until(const std::function<bool()>& is_so) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (!is_so()) {
@@ -124,10 +135,7 @@ class Training {
 TEST_CASE("a node has the masks of the next step while one runs, and none of a layout that ended",
           "[actors][recovery]") {
   Training training;
-  training.say(apply_atom::value, training.layout(1));
-  training.wait_until([&] { return training.seen().fetched == 1; });
-  training.say(settle_atom::value, EpochNumber{1});
-  training.wait_until([&] { return training.seen().applied == 1; });
+  training.come_up(training.layout(1));
   const std::int64_t first = training.run(0), second = training.run(1);
   // The first step waits for its COMMIT and has taken its own; of the second one nobody took any.
   training.wait_until([&] {
@@ -138,6 +146,29 @@ TEST_CASE("a node has the masks of the next step while one runs, and none of a l
   CHECK(training.masks().at_once <= first);
   training.say(apply_atom::value, training.layout(2));
   training.wait_until([&] { return training.masks().held == 0; });
+}
+
+TEST_CASE("a device offers gradients of a first step that counts, and of none that was given up",
+          "[actors][recovery]") {
+  const bool is_decided = GENERATE(false, true);
+  Training training;
+  training.come_up(training.layout(1));
+  training.run(0);
+  training.wait_until([&] { return training.seen().prepared == 1; });
+  if (is_decided) {
+    engine::StepVerdict word;
+    word.decision.step = word.note.step = 1;
+    word.decision.commit = true;
+    training.say(word);
+    training.wait_until([&] { return training.seen().finished == 1; });
+  }
+  Configuration next = training.layout(2);
+  // Its stages are another node's now, which trains the step again where it does not count.
+  for (DeviceSlot& device : next.plan.devices) device = {NodeId{1}, 0};
+  training.come_up(next);
+  training.say(collect_atom::value, Collection::first_gradients);
+  training.wait_until([&] { return training.seen().offers == 1; });
+  CHECK((training.seen().offered_tensors > 0) == is_decided);
 }
 
 }  // namespace

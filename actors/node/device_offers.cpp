@@ -1,0 +1,47 @@
+#include "actors/node/device_offers.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace troupe::actors {
+
+void keep_first_gradients(ExecutorState& state) {
+  const ParallelPlan& plan = state.configuration->plan;
+  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
+    const ParameterUse& first = plan.groups[g].uses.front();
+    if (const auto stage = state.stages.find(first.stage); stage != state.stages.end())
+      stage->second->state(GroupId{g}, first.layer).copy_gradients(state.first_gradients);
+  }
+}
+
+Offers offer(const ExecutorState& state, Collection collection) {
+  Offers offers{state.resources->node, state.configuration->epoch_number, {}};
+  std::map<std::string, at::Tensor> tensors;
+  if (collection == Collection::first_gradients) {
+    tensors = state.first_gradients;
+  } else {
+    for (const auto& [id, stage] : state.stages)
+      if (state.configuration->plan.is_first(state.configuration->plan.at(id).replica))
+        for (const auto* parameter : stage->parameters())
+          if (!parameter->tied_use) tensors[parameter->name] = parameter->value.detach();
+  }
+  const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
+  for (const auto& [name, tensor] : tensors) {
+    const std::uint64_t index =
+        (static_cast<std::uint64_t>(state.slot.local_index) << 32) + offers.tensors.size();
+    offers.tensors.push_back({name,
+                              static_cast<std::uint8_t>(tensor.scalar_type()),
+                              {tensor.sizes().begin(), tensor.sizes().end()},
+                              index});
+    auto owner = std::make_shared<const at::Tensor>(tensor.cpu().contiguous());
+    const auto tag =
+        transport::make_tag(state.configuration->epoch_number, transport::TagKind::state,
+                            static_cast<std::uint64_t>(collection), index);
+    state.resources->transport->send(head, tag, {owner->const_data_ptr(), owner->nbytes(), owner});
+  }
+  return offers;
+}
+
+}  // namespace troupe::actors
