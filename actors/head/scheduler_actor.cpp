@@ -29,6 +29,12 @@ void tell_nodes(Self self, std::map<NodeId, engine::BatchOrder> orders) {
   for (auto& [node, order] : orders) self->send(self->state.nodes[node.index()], std::move(order));
 }
 
+/// The batch is planned anew where another layout comes up: whose word this is goes with it.
+void tell_unplanned(Self self, const Error& error) {
+  const auto& state = self->state;
+  self->send(state.supervisor, next_atom::value, state.configuration.epoch_number, error);
+}
+
 /// Has batches decoded up to `data.prefetch` beyond what was asked for, each once it is measured;
 /// one more is measured.
 void order_ahead(Self self) {
@@ -40,7 +46,7 @@ void order_ahead(Self self) {
     const auto lengths = complete(state, state.lengths, state.next_order);
     if (!lengths) return;
     auto orders = state.planner->orders(state.next_order, *lengths);
-    if (!orders.ok()) return self->send(state.supervisor, failed_atom::value, orders.error());
+    if (!orders.ok()) return tell_unplanned(self, orders.error());
     tell_nodes(self, std::move(orders).value());
   }
 }
@@ -52,7 +58,7 @@ void plan_ready(Self self) {
     const auto reports = complete(state, state.reports, state.next_plan);
     if (!reports) return;
     auto planned = state.planner->plan(state.next_plan, *reports);
-    if (!planned.ok()) return self->send(state.supervisor, failed_atom::value, planned.error());
+    if (!planned.ok()) return tell_unplanned(self, planned.error());
     ++state.next_plan;
     const auto batch = std::make_shared<const engine::PlannedBatch>(std::move(planned).value());
     self->send(state.supervisor, batch);

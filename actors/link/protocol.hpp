@@ -107,6 +107,9 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<NodeId, engine::LongWaits>,
     // The scheduler has planned the next batch (head only).
     caf::reacts_to<PlannedBatchPtr>,
+    // The scheduler has no plan for the next batch of this configuration; of an older one that
+    // means nothing any more (head only).
+    caf::reacts_to<next_atom, EpochNumber, Error>,
     // The scheduler has seen how pipelines of other sizes would be cut (head only).
     caf::reacts_to<TemplateSetPtr>,
     // The scheduler or the recorder cannot go on (head only).

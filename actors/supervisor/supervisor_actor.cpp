@@ -81,6 +81,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
         if (epoch == self->state.job.members.generation()) device_failed(self, id, error);
       },
       [self](const PlannedBatchPtr& batch) { planned(self, batch); },
+      [self](next_atom, EpochNumber epoch, const Error& error) { not_planned(self, epoch, error); },
       [self](failed_atom, EpochNumber epoch, const Error& error) {
         settle_missed_peers(self, epoch, error);
       },

@@ -297,11 +297,9 @@ void head_failed(Self self, const Error& error) {
   const bool is_late = is_of_machines(error) && state.job.phase() != Phase::collecting &&
                        state.job.loop.is_last_planned();
   if (is_late) return;
-  // Of a batch that has no plan for the layout before: it is planned anew, as one that has.
+  // Of a batch without a plan, or of a run folder whose disk fails: checkpoints may lie on another
+  // one. After any other trouble of these actors nothing can be saved without them.
   const bool is_plan = error.code == Errc::infeasible || error.code == Errc::bad_data;
-  if (is_plan && (state.job.phase() == Phase::applying || state.job.is_regrouping())) return;
-  // Of this layout, or of a run folder whose disk fails: checkpoints may lie on another one. After
-  // any other trouble of these actors nothing can be saved without them.
   const bool may_save = is_plan || error.code == Errc::io_failed;
   if (state.job.phase() == Phase::collecting) state.uncollected = state.job.members.generation();
   if (!state.lost_while_collected.empty() && error.code != Errc::io_failed)

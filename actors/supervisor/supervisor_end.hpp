@@ -49,7 +49,7 @@ void node_failed(SupervisorSelf self, NodeId id, Error& error, bool is_intact = 
 void device_failed(SupervisorSelf self, NodeId id, Error& error);
 
 /// An actor beside the supervisor cannot go on, or tensors of a collection did not come: of one
-/// that is over that means nothing any more, nor of a batch for a layout that another one replaces.
+/// that is over that means nothing any more.
 void head_failed(SupervisorSelf self, const Error& error);
 
 /// A stage threw at a node, or its device failed, or does not get into the groups of a layout.

@@ -176,6 +176,11 @@ void planned(Self self, const PlannedBatchPtr& batch) {
   ask_for_plan(self);
 }
 
+void not_planned(Self self, EpochNumber epoch_number, const Error& error) {
+  const Coordinator& job = self->state.job;
+  if (epoch_number == job.members.generation() && !job.is_regrouping()) head_failed(self, error);
+}
+
 void prepared(Self self, const engine::Prepared& report) {
   if (self->state.job.prepared(report)) decide(self, report.step);
 }

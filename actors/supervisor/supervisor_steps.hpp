@@ -17,6 +17,10 @@ void ask_for_plan(SupervisorSelf self);
 /// The scheduler has planned the next batch: sends it to the devices, one step ahead of them.
 void planned(SupervisorSelf self, const PlannedBatchPtr& batch);
 
+/// The scheduler has no plan for the next batch of a layout, which ends the job. Nothing of one
+/// that another one has replaced, or will: the batch is planned anew for that.
+void not_planned(SupervisorSelf self, EpochNumber epoch_number, const Error& error);
+
 /// A device has all reduced gradients of a step.
 void prepared(SupervisorSelf self, const engine::Prepared& report);
 

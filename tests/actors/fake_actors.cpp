@@ -97,6 +97,10 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
         if (seen->on_fault) seen->on_fault(x);
       },
       [seen](const PlannedBatchPtr& x) { seen->batches.push_back(x); },
+      [seen](next_atom, EpochNumber epoch, const Error& x) {
+        seen->unplanned.push_back(epoch);
+        seen->failures.push_back(x);
+      },
       [seen](const TemplateSetPtr& x) { seen->templates.push_back(x); },
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [](exited_atom, std::int32_t, const std::string&, std::int32_t) {},

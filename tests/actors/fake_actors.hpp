@@ -56,6 +56,7 @@ NodeActor::behavior_type joining_node(NodeActor::pointer self, const SupervisorA
 struct SupervisorSeen {
   std::map<std::int64_t, LearnedCosts> learned;  ///< By save.
   std::vector<PlannedBatchPtr> batches;
+  std::vector<EpochNumber> unplanned;  ///< Of which layouts a batch has no plan.
   std::vector<TemplateSetPtr> templates;
   std::vector<Error> failures;
   NodeWelcome welcome;

@@ -214,6 +214,7 @@ template void Head::send(failed_atom, Error);
 template void Head::send(fetched_atom, NodeId, EpochNumber, double);
 template void Head::send(KeptCheckpointPtr);
 template void Head::send(lost_atom, NodeId, NodeId, EpochNumber, std::string);
+template void Head::send(next_atom, EpochNumber, Error);
 template void Head::send(NodeId, engine::LongWaits);
 template void Head::send(NodeId, engine::LongWorks);
 template void Head::send(NodeId, engine::FailedWork);

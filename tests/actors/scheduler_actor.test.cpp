@@ -192,7 +192,7 @@ TEST_CASE("plans come in order and only as many as were asked for", "[actors]") 
 
 TEST_CASE("a report that makes no sense goes to the supervisor as a failure", "[actors][errors]") {
   Fixture fixture;
-  fixture.begin(1);
+  fixture.begin(3);
   fixture.ask();
   for (std::size_t node = 0; node < 3; ++node) fixture.tell(fixture.report(node, 0));
   auto wrong = fixture.report(3, 0);
@@ -202,6 +202,7 @@ TEST_CASE("a report that makes no sense goes to the supervisor as a failure", "[
   CHECK(fixture.planned().empty());
   REQUIRE(fixture.told.failures.size() == 1);
   CHECK(fixture.told.failures[0].message.find("outside the batch") != std::string::npos);
+  CHECK(fixture.told.unplanned == std::vector<EpochNumber>{3});  // Another one plans it anew.
 }
 
 TEST_CASE("a new configuration drops what was reported and decoded for the old one", "[actors]") {

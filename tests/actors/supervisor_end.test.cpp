@@ -334,11 +334,11 @@ TEST_CASE("a batch for which the layout before had no plan is planned anew",
   saving.run_step(1);
   head.lose(3);
   REQUIRE(head.seen[0].configurations.size() == 2);
-  const auto fail_to_plan = [&head] {
-    head.tell(failed_atom::value,
+  const auto fail_to_plan = [&head](EpochNumber epoch) {
+    head.tell(next_atom::value, epoch,
               Error{Errc::infeasible, "the largest microbatch is above the cap", "", "raise it"});
   };
-  fail_to_plan();
+  fail_to_plan(1);
   CHECK_FALSE(head.ended);
   for (const std::size_t id : {0u, 1u, 2u})
     head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
@@ -346,9 +346,34 @@ TEST_CASE("a batch for which the layout before had no plan is planned anew",
   for (const std::size_t id : {0u, 1u, 2u})
     head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
   CHECK(head.scheduler.asked == asked + 1);
+  fail_to_plan(1);  // It was on its way while the next layout came up.
+  CHECK_FALSE(head.ended);
   CHECK(head.seen[0].saves.empty());
-  fail_to_plan();  // Of this layout that counts.
+  fail_to_plan(2);  // Of this layout that counts.
   CHECK(head.seen[0].saves.size() == 1);
+}
+
+// Window: planning
+TEST_CASE("a batch without a plan for a layout that has lost a node is planned anew",
+          "[actors][recovery][errors]") {
+  SavingHead saving;
+  Head& head = saving.head;
+  head.plan(0);
+  saving.prepare(1);
+  head.lose(3);  // The others finish the step first.
+  REQUIRE(head.seen[0].configurations.size() == 1);
+  head.tell(next_atom::value, EpochNumber{1},
+            Error{Errc::infeasible, "the largest microbatch is above the cap", "", "raise it"});
+  for (std::size_t device = 0; device < 3; ++device) head.finished(device, 1);
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[0].configurations.size() == 2);
+  for (const std::size_t id : {0u, 1u, 2u})
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  const int asked = head.scheduler.asked;
+  for (const std::size_t id : {0u, 1u, 2u})
+    head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  CHECK(head.scheduler.asked == asked + 1);
+  CHECK(head.seen[0].saves.empty());
 }
 
 }  // namespace

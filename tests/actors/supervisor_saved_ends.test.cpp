@@ -212,7 +212,7 @@ TEST_CASE("an error that would come again ends a job once what came before it is
     code = 2;
   }
   SECTION("a batch for which there is no plan") {
-    head.tell(failed_atom::value,
+    head.tell(next_atom::value, EpochNumber{1},
               Error{Errc::infeasible, "the largest microbatch is above the cap", "", "raise it"});
     code = 2;
   }
