@@ -142,6 +142,9 @@ void Membership::go_on_from(EpochNumber generation) {
 
 EpochNumber Membership::begin_generation() {
   const auto left = [this](NodeId node) { return !told_.contains(node); };
+  // One that could not be made is tried anew: who fails again says so.
+  for (const auto& [reporter, peer] : std::exchange(unmade_, {})) missed_[peer].erase(reporter);
+  for (const NodeId node : std::exchange(unmade_to_head_, {})) cut_off_.erase(node);
   // Of two that stay a way that broke is not made again: it is missed in this generation too, also
   // before they say so again.
   for (auto& [peer, reporters] : missed_) std::erase_if(reporters, left);
@@ -170,10 +173,15 @@ bool Membership::all_in(Phase phase) const {
                      [&](NodeId node) { return members_[node.index()].phase == phase; });
 }
 
-bool Membership::miss(NodeId reporter, NodeId peer) {
+bool Membership::miss(NodeId reporter, NodeId peer, NoWay why) {
   // Not one that left in order, nor the process that took its place.
   if (!told_.contains(peer) || !told_.contains(reporter)) return false;
-  missed_[peer].insert(reporter);
+  const bool is_new = missed_[peer].insert(reporter).second;
+  const std::pair<NodeId, NodeId> way(reporter, peer);
+  if (why == NoWay::broken)
+    unmade_.erase(way);
+  else if (is_new)
+    unmade_.insert(way);
   return true;
 }
 
@@ -212,9 +220,13 @@ std::vector<Suspect> Membership::suspects(const StatePlacement& held,
   return suspects;
 }
 
-bool Membership::miss_head(NodeId node, std::string how) {
+bool Membership::miss_head(NodeId node, std::string how, NoWay why) {
   if (!told_.contains(node)) return false;
-  cut_off_.emplace(node, std::move(how));
+  const bool is_new = cut_off_.emplace(node, std::move(how)).second;
+  if (why == NoWay::broken)
+    unmade_to_head_.erase(node);
+  else if (is_new)
+    unmade_to_head_.insert(node);
   return true;
 }
 

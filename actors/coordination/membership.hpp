@@ -70,6 +70,10 @@ struct LossCost {
 /// `tolerance` nodes (>= 0). Holders on one node count once. Cost: linear in holders.
 std::map<NodeId, LossCost> loss_costs(const StatePlacement& placement, std::int32_t tolerance);
 
+/// Why nothing goes between two that are there: their way broke, and is not made again; or it could
+/// not be made, which the next layout tries anew.
+enum class NoWay : std::uint8_t { broken, unmade };
+
 /// A node that is there and to which connections broke.
 struct Suspect {
   NodeId node;
@@ -166,11 +170,11 @@ class Membership {
   /// A node works in it. Returns whether all that were told do.
   bool applied(NodeId node);
 
-  /// A connection between two nodes broke, as one says. Returns whether that counts: both were told
-  /// of the newest layout and are still here.
-  bool miss(NodeId reporter, NodeId peer);
-  /// Whose connections broke in this generation, or before it where both are still there, and who
-  /// says so.
+  /// There is no connection between two nodes, as one says. Returns whether that counts: both were
+  /// told of the newest layout and are still here.
+  bool miss(NodeId reporter, NodeId peer, NoWay why = NoWay::broken);
+  /// Who is missed in this generation, or since one before it where a connection broke whose ends
+  /// are both still there, and who says so.
   const std::map<NodeId, std::set<NodeId>>& missed() const { return missed_; }
   /// Whether all that were missed are lost by now.
   bool is_miss_explained() const;
@@ -182,12 +186,12 @@ class Membership {
 
   /// A node and the head have no way for tensors between them, `how`. Returns whether that counts:
   /// it was told of the newest layout and is still here.
-  bool miss_head(NodeId node, std::string how);
+  bool miss_head(NodeId node, std::string how, NoWay why = NoWay::broken);
   /// One that there was broke, and nothing goes that way yet. Returns whether that is news.
   bool lose_way_to_head(NodeId node, std::string how);
   /// From now on something does: who has lost its way has none.
   void need_ways_to_head() { cut_off_.merge(std::exchange(late_broken_, {})); }
-  /// Nodes that have none, of those there are, and how; also in the generations after.
+  /// Nodes that have none, of those there are, and how; also in the generations after, if it broke.
   const std::map<NodeId, std::string>& cut_off() const { return cut_off_; }
   /// Whether that is all of them: then it is the head that is cut off.
   bool is_head_cut_off() const { return cut_off_.size() == told_.size(); }
@@ -223,6 +227,9 @@ class Membership {
   EpochNumber generation_ = 0;
   std::set<NodeId> told_;  ///< Of the newest layout, and not gone since.
   std::map<NodeId, std::set<NodeId>> missed_;
+  /// Of these and of `cut_off_` those that the next layout tries anew.
+  std::set<std::pair<NodeId, NodeId>> unmade_;
+  std::set<NodeId> unmade_to_head_;
   std::map<NodeId, std::string> cut_off_;      ///< Of `told_`.
   std::map<NodeId, std::string> late_broken_;  ///< The same, of ways that nothing needs yet.
   std::map<NodeId, Time> first_signs_;

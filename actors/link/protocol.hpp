@@ -67,6 +67,7 @@ CAF_ADD_ATOM(troupe, troupe::actors, control_atom, "control")
 CAF_ADD_ATOM(troupe, troupe::actors, leave_atom, "leave")
 CAF_ADD_ATOM(troupe, troupe::actors, layout_atom, "layout")
 CAF_ADD_ATOM(troupe, troupe::actors, speed_atom, "speed")
+CAF_ADD_ATOM(troupe, troupe::actors, unreached_atom, "unreached")
 
 CAF_END_TYPE_ID_BLOCK(troupe)
 
@@ -139,6 +140,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<lost_atom, NodeId, std::int32_t>,
     // A node has lost its connection to another one; how, in its transport's words.
     caf::reacts_to<lost_atom, NodeId, NodeId, EpochNumber, std::string>,
+    // The same of one that could not be made: the next configuration tries anew.
+    caf::reacts_to<unreached_atom, NodeId, NodeId, EpochNumber, std::string>,
     // A node lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom, NodeId>,
     // Time passes: deadlines, signs of life, stalls (from itself).

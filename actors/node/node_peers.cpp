@@ -40,9 +40,9 @@ void tell_unreached(NodeSelf self, NodeId peer, const Error& error) {
   const bool is_head = is_place_of_head(state, peer);
   if (error.code != Errc::transport_failed)
     return self->send(state.supervisor, failed_atom::value, own, epoch_number, error);
-  self->send(state.supervisor, lost_atom::value, own, peer, epoch_number, error.message);
+  self->send(state.supervisor, unreached_atom::value, own, peer, epoch_number, error.message);
   if (!is_head)
-    self->send(state.supervisor, lost_atom::value, peer, own, epoch_number, error.message);
+    self->send(state.supervisor, unreached_atom::value, peer, own, epoch_number, error.message);
 }
 
 }  // namespace

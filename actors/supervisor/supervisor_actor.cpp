@@ -88,6 +88,10 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       [self](lost_atom, NodeId reporter, NodeId peer, EpochNumber epoch, const std::string& how) {
         peer_missed(self, reporter, peer, epoch, how);
       },
+      [self](unreached_atom, NodeId reporter, NodeId peer, EpochNumber epoch,
+             const std::string& how) {
+        peer_missed(self, reporter, peer, epoch, how, NoWay::unmade);
+      },
       [self](failed_atom, const Error& error) { head_failed(self, error); },
       [self](NodeId id, const engine::FailedWork& failed) {
         if (failed.step == 0) return opening_failed(self, id, failed);

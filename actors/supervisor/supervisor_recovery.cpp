@@ -186,12 +186,12 @@ void do_without_holder(Self self, NodeId lost, const std::string& what) {
 }
 
 void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_number,
-                 const std::string& how) {
+                 const std::string& how, NoWay why) {
   auto& state = self->state;
   if (epoch_number != state.job.members.generation()) return;
   if (peer.index() == state.job.members.size())
-    return head_missed(self, reporter, "it does not reach the head for tensors: " + how);
-  if (!state.job.members.miss(reporter, peer)) return;
+    return head_missed(self, reporter, "it does not reach the head for tensors: " + how, why);
+  if (!state.job.members.miss(reporter, peer, why)) return;
   // Either may be the lost one.
   for (const NodeId node : {reporter, peer}) state.job.members.suspect(node, now(self));
   expect_reason(self, {Errc::transport_failed,
@@ -285,17 +285,17 @@ Error no_way_to_head(const SupervisorState& state, NodeId node) {
 
 }  // namespace
 
-void head_missed(Self self, NodeId node, const std::string& how) {
+void head_missed(Self self, NodeId node, const std::string& how, NoWay why) {
   auto& state = self->state;
   if (!needs_way_to_head(state, node)) {
-    if (state.job.members.lose_way_to_head(node, with_hosts(state, how)))
+    if (why == NoWay::broken && state.job.members.lose_way_to_head(node, with_hosts(state, how)))
       state.resources->logger.warning(
           describe(state.job.members, node) +
           " has lost its way to the head: " + with_hosts(state, how) +
           "; it trains on, because no tensor goes that way before the model is collected");
     return;
   }
-  if (!state.job.members.miss_head(node, with_hosts(state, how))) return;
+  if (!state.job.members.miss_head(node, with_hosts(state, how), why)) return;
   state.job.members.suspect(node, now(self));
   expect_reason(self, no_way_to_head(state, node));
 }

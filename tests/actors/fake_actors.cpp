@@ -127,6 +127,12 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
         seen->missed_in.push_back(epoch);
         ++seen->misses;
       },
+      [seen](unreached_atom, NodeId reporter, NodeId peer, EpochNumber epoch, const std::string&) {
+        seen->ways.emplace_back(reporter, peer);
+        seen->missed_in.push_back(epoch);
+        ++seen->unmade;
+        ++seen->misses;
+      },
       [](control_atom, const ControlRequest&) { return std::string(); },
       [](leave_atom) {},
       [](lost_atom, NodeId, std::int32_t) {},

@@ -75,6 +75,7 @@ struct SupervisorSeen {
   std::atomic<std::size_t> offered_tensors = 0;  ///< In all of these.
   std::atomic<int> alive = 0;
   std::atomic<std::int32_t> silent_peer = -1;   ///< Of whom nothing comes, as nodes said last.
+  std::atomic<std::size_t> unmade = 0;          ///< Of the next, those that could not be made.
   std::atomic<std::size_t> misses = 0;          ///< So many of these:
   std::vector<std::pair<NodeId, NodeId>> ways;  ///< Who misses whom. Not read while more may come.
   std::vector<EpochNumber> missed_in;           ///< In which layout. The same.

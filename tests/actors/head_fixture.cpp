@@ -225,5 +225,6 @@ template void Head::send(save_atom, std::int64_t, LearnedCostsPtr);
 template void Head::send(SaveReport);
 template void Head::send(stop_atom, std::int32_t);
 template void Head::send(TemplateSetPtr);
+template void Head::send(unreached_atom, NodeId, NodeId, EpochNumber, std::string);
 
 }  // namespace troupe::actors

@@ -171,6 +171,32 @@ TEST_CASE("a way that broke is broken in the next generation too, where both end
   CHECK(members.missed().empty());
 }
 
+TEST_CASE("a way that could not be made counts until the next generation, which tries it anew",
+          "[coordination]") {
+  const NodeId a{0}, b{1}, c{2};
+  Membership members = members_of(3);
+  members.begin_generation();
+  for (const auto& [reporter, peer] : {std::pair{a, b}, std::pair{b, a}, std::pair{c, b}})
+    CHECK(members.miss(reporter, peer, NoWay::unmade));
+  CHECK(order_of(members.suspects({}, 0)).size() == 3);
+  // Of one that broke it makes nothing better that one end could not make it.
+  CHECK(members.miss(b, c, NoWay::unmade));
+  CHECK(members.miss(b, c));
+  for (const NodeId node : {a, b}) CHECK(members.miss_head(node, "refused", NoWay::unmade));
+  CHECK(members.miss_head(b, "reset"));
+  CHECK(members.cut_off().size() == 2);
+  const std::map<NodeId, std::set<NodeId>> broken{{c, {b}}};
+  for (int generation = 2; generation < 4; ++generation) {
+    members.begin_generation();
+    CHECK((members.missed() == broken));
+    CHECK((members.cut_off() == std::map<NodeId, std::string>{{b, "refused"}}));
+    CHECK(members.miss(b, c, NoWay::unmade));
+    CHECK(members.miss_head(b, "refused", NoWay::unmade));
+  }
+  members.miss(a, b, NoWay::unmade);  // It has failed again.
+  CHECK(members.missed().contains(b));
+}
+
 TEST_CASE("nodes without a way to the head are cut off, unless none has one", "[coordination]") {
   Membership members = members_of(3);
   CHECK_FALSE(members.miss_head(NodeId{1}, "refused"));  // It was told of no layout yet.

@@ -152,6 +152,8 @@ class Connecting {
   /// In which layouts the node has told of broken ways. Not while it may tell more.
   const std::vector<EpochNumber>& missed_in() const { return seen_.missed_in; }
   const std::vector<std::pair<NodeId, NodeId>>& ways() const { return seen_.ways; }
+  /// Of how many of them it has said that they could not be made.
+  std::size_t unmade() const { return seen_.unmade; }
 
   /// Takes up a layout for which the first peer is to give it state. `is_late`: in its first step.
   void copy(EpochNumber epoch, bool is_late) {
@@ -249,6 +251,7 @@ TEST_CASE("a node that does not reach a peer says that each end misses the other
   // Whoever is missed by more goes: node 1 must not, because node 2 asked first.
   CHECK((connecting.missed(3) ==
          std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, NodeId{1}}, {NodeId{1}, NodeId{2}}}));
+  CHECK(connecting.unmade() == 2);  // Otherwise they would count in the next layout, too.
   constexpr double kEachMs = std::chrono::duration<double, std::milli>(kEach).count();
   CHECK(connecting.connect_ms(4, 2) >= kEachMs);
 }
@@ -265,6 +268,7 @@ TEST_CASE("a node that does not reach the head says so of itself", "[actors][rec
   Connecting connecting;
   const NodeId head = connecting.head_place();
   CHECK((connecting.missed_head(3) == std::vector<std::pair<NodeId, NodeId>>{{NodeId{2}, head}}));
+  CHECK(connecting.unmade() == 1);
 }
 
 // Window: a peer is missed that the head reaches
@@ -278,6 +282,7 @@ TEST_CASE("a node says in each layout that its way to a peer is broken", "[actor
   CHECK(connecting.missed_in() == std::vector<EpochNumber>{3, 4, 5});
   const std::pair way{NodeId{2}, NodeId{1}};
   CHECK((connecting.ways() == std::vector<std::pair<NodeId, NodeId>>{way, way, way}));
+  CHECK(connecting.unmade() == 0);
 
   SECTION("until the job does without that peer") {
     connecting.connect_ms(6, 1);

@@ -23,10 +23,17 @@ const std::string kNoWay =
     "the "
     "head for tensors: cannot connect to the head: refused";
 
-/// This node has no way to the head, which is one more peer behind the four places, as it says.
+const std::string kHow = "cannot connect to peer 4: refused";
+
+/// This node could make no way to the head, which is one more peer behind the four places, as it
+/// says.
 void cut_off(Head& head, std::size_t node, EpochNumber epoch = 1) {
-  head.tell(lost_atom::value, NodeId{node}, NodeId{4}, epoch,
-            std::string("cannot connect to peer 4: refused"));
+  head.tell(unreached_atom::value, NodeId{node}, NodeId{4}, epoch, kHow);
+}
+
+/// The way that there was broke, as it says.
+void break_way(Head& head, std::size_t node) {
+  head.tell(lost_atom::value, NodeId{node}, NodeId{4}, EpochNumber{1}, kHow);
 }
 
 /// These nodes take up the newest layout.
@@ -83,14 +90,20 @@ TEST_CASE("all nodes that are cut off from the head go, while others are not",
 // Window: a node and the head have no way for tensors between them
 TEST_CASE("a node that is cut off from the head goes behind a loss that came first",
           "[actors][recovery]") {
+  const bool is_broken = GENERATE(false, true);
+  const bool is_made_anew = GENERATE(false, true);  // The next layout tries what there never was.
   Head head(9);
   head.join_all();
-  cut_off(head, 1);
+  if (is_broken)
+    break_way(head, 1);
+  else
+    cut_off(head, 1);
   head.lose(0);
   CHECK(head.seen[1].stops.empty());
+  if (!is_broken && !is_made_anew) cut_off(head, 1, 2);
   head.pass(1s, {1, 2, 3});
   CHECK_FALSE(head.ended);
-  CHECK(head.seen[1].stops.size() == 1);
+  CHECK(head.seen[1].stops.size() == (!is_broken && is_made_anew ? 0 : 1));
   CHECK((head.seen[2].configurations.back().plan.nodes() == kSecondPipeline));
 }
 
@@ -114,7 +127,7 @@ TEST_CASE("a job saves and ends where a node that it needs does not reach the he
   SavingHead saving(1, {}, one_pipeline);
   Head& head = saving.head;
   saving.run_step(1);
-  cut_off(head, 1);  // While the model is collected.
+  break_way(head, 1);  // While the model is collected.
   head.pass(1s, {0, 1, 2, 3});
   CHECK_FALSE(head.ended);
   REQUIRE_FALSE(head.seen[0].saves.empty());
@@ -138,12 +151,12 @@ TEST_CASE("a way to the head that breaks behind its layout costs nobody before t
   });
   head.join_all();
   head.tell(fetched_atom::value, NodeId{1}, EpochNumber{1}, 0.0);
-  if (!is_training) cut_off(head, 1);
+  if (!is_training) break_way(head, 1);
   head.pass(1s, {0, 1, 2, 3});
   take_up(head, 1, {0, 1, 2, 3});
   head.plan(0);
-  if (is_training) cut_off(head, 1);
-  cut_off(head, 1);
+  if (is_training) break_way(head, 1);
+  break_way(head, 1);
   head.pass(1s, {0, 1, 2, 3});
   CHECK_FALSE(head.ended);
   for (const NodeSeen& node : head.seen) {
@@ -182,7 +195,7 @@ TEST_CASE("a way to the head that breaks while the model is written does no harm
   head.run_step(1);
   for (std::size_t id = 0; id < 4; ++id) head.tell(Offers{NodeId{id}, 1, {}});
   REQUIRE(head.recorder.collections.size() == 1);
-  cut_off(head, 1);
+  break_way(head, 1);
   head.pass(1s, {0, 1, 2, 3});
   CHECK_FALSE(head.ended);  // The recorder may have it all.
   for (const NodeSeen& node : head.seen) {

@@ -335,7 +335,7 @@ TEST_CASE("who joins and does not reach a node goes again, and that node stays",
   members.run_step(1, 2);
   REQUIRE(head.seen[1].configurations.back().epoch_number == 3);
   for (const auto& [reporter, peer] : {std::pair{1, 3}, std::pair{3, 1}})
-    head.tell(lost_atom::value, NodeId{reporter}, NodeId{peer}, EpochNumber{3},
+    head.tell(unreached_atom::value, NodeId{reporter}, NodeId{peer}, EpochNumber{3},
               std::string("no way leads there"));
   head.pass(1s, {0, 1, 2, 3});
   CHECK_FALSE(head.ended);
@@ -344,6 +344,30 @@ TEST_CASE("who joins and does not reach a node goes again, and that node stays",
   CHECK(head.seen[3].stops.empty());
   CHECK(head.seen[3].configurations.back().epoch_number == 4);
   CHECK(head.seen[3].configurations.back().plan.nodes().contains(NodeId{3}));
+}
+
+// Window: a peer is missed that the head reaches
+TEST_CASE("a way between nodes that could not be made costs nobody where the next layout makes it",
+          "[actors][recovery]") {
+  Head head(9);
+  head.join_all();
+  const auto miss_each_other = [&head](EpochNumber epoch) {
+    for (const auto& [reporter, peer] : {std::pair{0, 2}, std::pair{2, 0}})
+      head.tell(unreached_atom::value, NodeId{reporter}, NodeId{peer}, epoch,
+                std::string("no way leads there"));
+  };
+  miss_each_other(1);
+  head.lose(3);  // Before it is known whom that costs.
+  head.pass(800ms, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  for (const std::size_t id : {0u, 1u, 2u}) {
+    CHECK(head.seen[id].stops.empty());
+    CHECK(head.seen[id].configurations.size() == 2);
+  }
+  miss_each_other(2);  // It could not be made again.
+  head.pass(800ms, {0, 1, 2});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].stops.size() + head.seen[2].stops.size() == 1);
 }
 
 }  // namespace
