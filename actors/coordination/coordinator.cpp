@@ -107,9 +107,9 @@ StatePlacement Coordinator::left_without(NodeId lost) const {
   return there;
 }
 
-Move Coordinator::lose(NodeId lost) {
+Move Coordinator::lose(NodeId lost, bool is_taken) {
   members.place(left_without(lost));
-  forget(lost);
+  if (!is_taken) forget(lost);
   is_settling_ = false;
   is_regrouping_ = true;
   return phase_ == JobPhase::training && loop.is_decided() ? Move::finish : Move::regroup;

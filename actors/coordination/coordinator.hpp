@@ -125,8 +125,9 @@ class Coordinator {
   StatePlacement left_without(NodeId lost) const;
   /// Goes on without this node, on a layout that was found. A step whose COMMIT is known is
   /// finished first, by all who are left: each of them has its sums.
+  /// `is_taken`: it is gone already, and another process has its place, which stays.
   /// Returns `finish` (as soon as `loop` says that it is ended) or `regroup`.
-  Move lose(NodeId lost);
+  Move lose(NodeId lost, bool is_taken = false);
   /// No layout comes up: state stays where it lies, which is where `held` says, and can be saved.
   /// Until one is brought up after all.
   void halt();

@@ -104,9 +104,10 @@ void begin_collecting(Self self) {
 
 void collect_without_lost(Self self) {
   auto& state = self->state;
-  for (const auto& [node, error] : std::exchange(state.lost_while_collected, {})) {
+  for (const auto& [node, since, error] : std::exchange(state.lost_while_collected, {})) {
     if (state.job.is_stopping() || state.job.is_over()) return;
-    const auto hindrance = go_on_without(self, node, error.message);
+    const bool is_taken = state.job.members[node].since != since;
+    const auto hindrance = go_on_without(self, node, error.message, is_taken);
     if (hindrance)
       return fail(self, {error.code, error.message + *hindrance, error.where, error.fix});
   }

@@ -255,7 +255,7 @@ void node_lost(Self self, NodeId id, FailureKind kind) {
   if (!is_collected(state)) return fail(self, error);
   do_without_holder(self, id, what);
   state.resources->logger.warning(what + " while the model was collected");
-  state.lost_while_collected[id] = error;
+  state.lost_while_collected.push_back({id, node.since, error});
 }
 
 void expect_reason(Self self, const Error& error) {

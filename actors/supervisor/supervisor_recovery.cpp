@@ -81,16 +81,19 @@ void add_newcomers(const SupervisorState& state, Regrouping& regrouping) {
   }
 }
 
-Status recover(Self self, NodeId lost, const std::string& what) {
+Status recover(Self self, NodeId lost, const std::string& what, bool is_taken) {
   auto& state = self->state;
   if (!state.job.bears_losses()) return Error{Errc::unavailable, "the job has not begun", {}, {}};
   const Time noticed = now(self);
   Regrouping regrouping = begun_before(state, lost);
+  const auto others = [&](const std::set<NodeId>& nodes) {
+    return is_taken ? nodes : without(nodes, lost);
+  };
   need_templates(state);
-  auto decided = plan_regrouping(state, without(state.job.members.staying(), lost), regrouping);
+  auto decided = plan_regrouping(state, others(state.job.members.staying()), regrouping);
   if (!decided.ok() &&
       !state.job.members.leaving().empty()) {  // Who wanted to leave is needed now.
-    decided = plan_regrouping(state, without(state.job.members.present(), lost), regrouping);
+    decided = plan_regrouping(state, others(state.job.members.present()), regrouping);
     if (decided.ok()) {
       // Who was told to end by a signal leaves before the next step, or the job saves and stops.
       keep_in_job(self, state.job.members.keep_asked(), "no layout works without it: " + what);
@@ -100,15 +103,14 @@ Status recover(Self self, NodeId lost, const std::string& what) {
   if (!decided.ok()) return decided;
   add_newcomers(state, regrouping);
   add_loss(state, regrouping, lost, what, noticed);
-  WaitVerdict verdict =
-      weigh_wait(state, regrouping, without(state.job.members.staying(), lost), noticed);
+  WaitVerdict verdict = weigh_wait(state, regrouping, others(state.job.members.staying()), noticed);
   const bool waits = verdict.wait.has_value();
   state.resources->logger.warning(
       what +
       (waits ? "; the job waits before it goes on without it" : "; the job goes on without it") +
       tight_words(regrouping) + verdict.words);
-  const Move move = state.job.lose(lost);
-  let_go_of_node(self, lost, what);
+  const Move move = state.job.lose(lost, is_taken);
+  if (!is_taken) let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
   state.lost_while_collected.clear();  // The next layout does without them, too.
   settle_wait(self, std::move(verdict.wait), move);
@@ -125,14 +127,14 @@ std::string unsaved_without(const SupervisorState& state, NodeId lost) {
   return is_whole(state.job.left_without(lost)) ? "" : "what is left is no whole model";
 }
 
-void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
+void lose_while_stopping(Self self, NodeId lost, const std::string& what, bool is_taken) {
   auto& state = self->state;
   add_loss(state, state.regrouping, lost, what, now(self));
   auto left = state.regrouping.left;
   const WorthSaving worth = worth_saving(state, left);
   state.stopping.unsaved = unsaved_without(state, lost);
   add_orphans(state.job.held(), left, state.stopping.orphans);
-  forget_node(self, lost, what);
+  if (!is_taken) forget_node(self, lost, what);
   if (worth == WorthSaving::nothing) return end_stopped(self);
   state.resources->logger.warning(what + (worth == WorthSaving::whole
                                               ? "; the others save what they have"
@@ -147,8 +149,8 @@ void lose_while_stopping(Self self, NodeId lost, const std::string& what) {
   if (!state.saves.running) go_on_stopping(self);
 }
 
-bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
-                           const std::string& why) {
+bool end_with_what_is_left(Self self, NodeId lost, const std::string& what, const std::string& why,
+                           bool is_taken) {
   const auto& state = self->state;
   const WorthSaving worth = worth_saving(state, state.job.left_without(lost));
   if (state.job.loop.progress().step == 0 || worth == WorthSaving::nothing) return false;
@@ -157,17 +159,18 @@ bool end_with_what_is_left(Self self, NodeId lost, const std::string& what,
   decide_stop(self, what, kCannotGoOn);
   self->state.stopping.what += why;
   self->state.stopping.begins_again = begins_again;
-  lose_while_stopping(self, lost, what);
+  lose_while_stopping(self, lost, what, is_taken);
   return true;
 }
 
-std::optional<std::string> go_on_without(Self self, NodeId lost, const std::string& what) {
-  const auto goes_on = recover(self, lost, what);
+std::optional<std::string> go_on_without(Self self, NodeId lost, const std::string& what,
+                                         bool is_taken) {
+  const auto goes_on = recover(self, lost, what, is_taken);
   if (goes_on.ok()) return std::nullopt;
   if (goes_on.error().code == Errc::unavailable) return std::string();
-  if (wait_for_nodes(self, lost, what, goes_on.error())) return std::nullopt;
+  if (wait_for_nodes(self, lost, what, goes_on.error(), is_taken)) return std::nullopt;
   const std::string hindrance = "; it cannot be done without: " + goes_on.error().message;
-  if (end_with_what_is_left(self, lost, what, hindrance)) return std::nullopt;
+  if (end_with_what_is_left(self, lost, what, hindrance, is_taken)) return std::nullopt;
   add_loss(self->state, self->state.regrouping, lost, what, now(self));
   const bool is_saved = self->state.saves.last_step > 0;
   return hindrance + (is_saved ? "" : "; there is no checkpoint to resume from");

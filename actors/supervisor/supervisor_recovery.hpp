@@ -16,12 +16,13 @@
 namespace troupe::actors {
 
 /// Goes on without this node: all others hear of a new layout as soon as no decided step is under
-/// way. `what`: `node 2 (host, pid 71) was lost: was killed by signal 9`.
+/// way. `what`: `node 2 (host, pid 71) was lost: was killed by signal 9`. `is_taken`: it is
+/// gone already, and another process has its place, which stays.
 ///
 /// Errors, upon which nothing has changed:
 /// - infeasible: as `plan_regrouping`.
 /// - unavailable: the job has not begun, or ends.
-Status recover(SupervisorSelf self, NodeId lost, const std::string& what);
+Status recover(SupervisorSelf self, NodeId lost, const std::string& what, bool is_taken = false);
 
 /// Adds a loss to what a change of layout is for: that of a member, noticed now.
 void add_loss(const SupervisorState& state, Regrouping& regrouping, NodeId lost,
@@ -40,8 +41,9 @@ std::string unsaved_without(const SupervisorState& state, NodeId lost);
 /// any more. A layout that comes up does so no further: each has what it had, or what that layout
 /// wants where all were told to turn over. Where the lost one had the last copy of something, that
 /// is an incomplete save, or, where it is worth none (`worth_saving`), the job ends at once.
-/// `what`: as above.
-void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& what);
+/// `what`, `is_taken`: as above.
+void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& what,
+                         bool is_taken = false);
 
 /// A node is lost without which the job cannot go on, `why`: the others save what is done, all of
 /// its state or a part that is worth it, and the job ends. Returns false, and does nothing, where
@@ -49,11 +51,12 @@ void lose_while_stopping(SupervisorSelf self, NodeId lost, const std::string& wh
 /// again with it, all state is there, and the job begins again from checkpoints, it does so from
 /// this one.
 bool end_with_what_is_left(SupervisorSelf self, NodeId lost, const std::string& what,
-                           const std::string& why);
+                           const std::string& why, bool is_taken = false);
 
 /// Goes on without this node, or waits for others, or begins to end the job behind a save. None:
 /// one of these. Else why not, as far as that says more than the loss.
-std::optional<std::string> go_on_without(SupervisorSelf self, NodeId lost, const std::string& what);
+std::optional<std::string> go_on_without(SupervisorSelf self, NodeId lost, const std::string& what,
+                                         bool is_taken = false);
 
 /// A node is lost after it has offered all that is collected: a save may still wait for it, and the
 /// recorder for its tensors, which do not come from one that is silent. Where it had a last copy it

@@ -109,6 +109,14 @@ struct WaitingForNodes {
   TemplateSetPtr tried_with;         ///< In vain.
 };
 
+/// A node that was lost after all tensors of the last collection had been offered: its own may have
+/// come, and only the recorder knows. Counts if they have not.
+struct LostHolder {
+  NodeId node;
+  Time since;   ///< Of its welcome: another process in its place is another node.
+  Error error;  ///< Ends the job if it cannot do without the node.
+};
+
 /// What another head would begin without.
 struct ForNextHead {
   std::optional<Time> asked;                        ///< When the scheduler was asked last.
@@ -151,10 +159,7 @@ struct SupervisorState {
   Time asked_to_offer;  ///< When devices were asked for the tensors of this collection.
   /// The generation whose collection failed: what the recorder answers to it is no success.
   EpochNumber uncollected = 0;
-  /// Nodes that were lost after all tensors of the last collection had been offered, and what ends
-  /// the job if it cannot do without them: theirs may have come, and only the recorder knows.
-  /// Count if they have not.
-  std::map<NodeId, Error> lost_while_collected;
+  std::vector<LostHolder> lost_while_collected;
   std::optional<WaitingForNodes> waiting;  ///< Until a layout comes up.
   JobEnd how;
   Time deadline;  ///< Of joining, of applying, or of ending.

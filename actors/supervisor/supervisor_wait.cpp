@@ -126,7 +126,8 @@ void settle_wait(Self self, std::optional<ChosenWait> chosen, Move move) {
   state.waiting->chosen = std::move(chosen);
 }
 
-bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error& why) {
+bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error& why,
+                    bool is_taken) {
   auto& state = self->state;
   const job::Job& job = state.resources->setup.job;
   if (is_own_process(state, lost) || job.recovery.wait_for_nodes_s <= 0 ||
@@ -138,10 +139,10 @@ bool wait_for_nodes(Self self, NodeId lost, const std::string& what, const Error
   add_loss(state, regrouping, lost, what, now(self));
   keep_in_job(self, state.job.members.keep_leaving(), to_string(why));
   regrouping.drained.clear();
-  const Move move = state.job.lose(lost);
+  const Move move = state.job.lose(lost, is_taken);
   state.job.halt();
   if (move != Move::finish) state.job.loop.rewind();
-  let_go_of_node(self, lost, what);
+  if (!is_taken) let_go_of_node(self, lost, what);
   state.regrouping = std::move(regrouping);
   const bool is_needed_now = !state.waiting || state.waiting->chosen;
   if (!state.waiting) state.waiting = WaitingForNodes{now(self), {}, {}, {}, {}, {}};

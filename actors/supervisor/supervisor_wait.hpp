@@ -19,12 +19,13 @@ struct ChosenWait;
 /// A node is lost without which no layout works, `why`, though the others have all of its state:
 /// they finish a step whose COMMIT is known, save, and wait `recovery.wait_for_nodes_s` from the
 /// first such loss on, with what they hold. `what`: `node 2 (host, pid 71) was lost: was killed by
-/// signal 9`.
+/// signal 9`. `is_taken`: as for `recover`.
 ///
 /// Returns false, and does nothing, where they have not, the job is not to wait, the lost node was
 /// one of the head's own, whose place only another head fills by itself, or one that is left was
 /// told to end by a signal and takes its state with it.
-bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, const Error& why);
+bool wait_for_nodes(SupervisorSelf self, NodeId lost, const std::string& what, const Error& why,
+                    bool is_taken = false);
 
 /// The same of nodes that another head has gathered, and on which no layout works, `why`: they wait
 /// for others in the places of those that were lost with the head before, the head's own among

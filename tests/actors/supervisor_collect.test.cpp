@@ -135,6 +135,38 @@ TEST_CASE("tensors of a node that falls silent are not waited for", "[actors][re
 }
 
 // Window: final tensors are offered
+TEST_CASE("who takes the place of one that was lost while the model is written stays",
+          "[actors][recovery]") {
+  Head head(1, [](job::Job& job) { job.cluster.heartbeat_timeout_s = 2; });
+  head.recorder.busy = true;
+  head.start_training();
+  offer_all(head);
+  head.pass(200ms, {0, 1, 2, 3});
+  head.pass(3s, {0, 1, 2});
+  REQUIRE(head.seen[3].stops.size() == 1);
+  REQUIRE(head.join("another") == "3");
+  bool is_ready = false, is_needed = false;
+  SECTION("and still opens its data") {}
+  SECTION("and is ready") { is_ready = true; }
+  SECTION("and is waited for") { is_needed = true; }
+  if (is_ready) head.ready(3);
+  if (is_needed) head.resources.setup.job.data.sources = {{"llava", "samples.json", "", {3}}};
+  // Without the tensors of the one before, which nobody has any more, the model is not whole.
+  head.tell(failed_atom::value, Error{Errc::transport_failed, "peer 3 is lost", "", ""});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[3].stops.size() == 1);
+  CHECK(head.seen[3].configurations.size() == (is_ready ? 2 : 1));
+  REQUIRE(head.seen[0].configurations.size() == (is_needed ? 1 : 2));
+  if (is_needed) return;
+  std::vector<std::size_t> nodes{0, 1, 2};
+  if (is_ready) nodes.push_back(3);
+  for (const std::size_t id : nodes)
+    head.tell(fetched_atom::value, NodeId{id}, EpochNumber{2}, 0.0);
+  for (const std::size_t id : nodes) head.tell(applied_atom::value, NodeId{id}, EpochNumber{2});
+  CHECK(head.seen[0].collections.size() == 2);
+}
+
+// Window: final tensors are offered
 TEST_CASE("two nodes lost while the model is written do no harm", "[actors][recovery]") {
   Head head(1);
   head.recorder.busy = true;
@@ -261,6 +293,23 @@ TEST_CASE("what lives is saved without all that were lost while the model was wr
   for (const std::size_t id : {3u, 2u}) job.saving.head.lose(id);
   job.fail_to_come();
   job.save_part({2, 3}, "node 2 (host, pid 102) and node 3 (host, pid 103)");
+}
+
+// Window: final tensors are offered
+TEST_CASE("who takes the place of one lost with a last copy stays until the others have saved",
+          "[actors][recovery]") {
+  WrittenAndSaved job;
+  Head& head = job.saving.head;
+  head.pass(400ms, {0, 1, 2, 3});  // The one before was welcomed earlier.
+  head.lose(3);
+  REQUIRE(head.join("another") == "3");
+  job.fail_to_come();
+  CHECK(head.seen[0].saves.size() == 2);
+  CHECK(head.seen[3].stops.empty());
+  job.saving.write({3});
+  job.saving.keep();
+  REQUIRE(head.ended);
+  CHECK(says(head.ended->message, "; what is left of step 1 is saved ("));
 }
 
 // Window: final tensors are offered
