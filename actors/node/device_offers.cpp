@@ -4,28 +4,19 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace troupe::actors {
 
-void keep_first_gradients(ExecutorState& state) {
-  const ParallelPlan& plan = state.configuration->plan;
-  for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-    const ParameterUse& first = plan.groups[g].uses.front();
-    if (const auto stage = state.stages.find(first.stage); stage != state.stages.end())
-      stage->second->state(GroupId{g}, first.layer).copy_gradients(state.first_gradients);
-  }
-}
-
-Offers offer(const ExecutorState& state, Collection collection) {
+Result<Offers> offer(ExecutorState& state, Collection collection) {
   Offers offers{state.resources->node, state.configuration->epoch_number, {}};
   std::map<std::string, at::Tensor> tensors;
   if (collection == Collection::first_gradients) {
     tensors = state.first_gradients;
-  } else {
-    for (const auto& [id, stage] : state.stages)
-      if (state.configuration->plan.is_first(state.configuration->plan.at(id).replica))
-        for (const auto* parameter : stage->parameters())
-          if (!parameter->tied_use) tensors[parameter->name] = parameter->value.detach();
+  } else if (state.executor) {
+    auto own = state.executor->parameters();
+    if (!own.ok()) return std::move(own).error();
+    tensors = std::move(own).value();
   }
   const auto head = static_cast<transport::Peer>(state.resources->setup.job.cluster.nodes);
   for (const auto& [name, tensor] : tensors) {

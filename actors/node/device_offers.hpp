@@ -7,11 +7,8 @@
 
 namespace troupe::actors {
 
-/// Keeps the reduced gradients of step 1: the groups summed here. REQUIRES: the device is PREPARED.
-void keep_first_gradients(ExecutorState& state);
-
 /// Sends the tensors of a collection to the head's transport, and returns which. Of a tensor that
-/// several devices of the layout have one offers it.
-Offers offer(const ExecutorState& state, Collection collection);
+/// several devices of the layout have one offers it. Errors: as `Executor::parameters`.
+Result<Offers> offer(ExecutorState& state, Collection collection);
 
 }  // namespace troupe::actors

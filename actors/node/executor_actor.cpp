@@ -96,6 +96,7 @@ Status build(Self self) {
   options.device = device;
   options.row_dtype = setup.layers.dtype;
   options.epoch_number = state.configuration->epoch_number;
+  options.last_step = state.last_step;
   options.learning_rate_scales = setup.learning_rate_scales;
   options.adamw = setup.adamw;
   for (const auto& eyes : setup.data.vision) options.picture_scales.push_back(eyes.input.scale);
@@ -227,7 +228,8 @@ void report_prepared(Self self) {
   state.prepared_sent = true;
   const auto& prepared = state.executor->prepared();
   if (prepared.step == 1 && state.resources->setup.job.train.dump_gradients)
-    keep_first_gradients(state);
+    if (auto kept = state.executor->copy_gradients(state.first_gradients); !kept.ok())
+      return fail_with(self, state.executor->take_thrown(), kept.error());
   self->send(state.node, prepared);
 }
 
@@ -237,6 +239,7 @@ void advance(Self self) {
   for (;;) {
     if (!state.running) {
       if (state.queue.empty()) return;
+      state.last_step = state.queue.front()->step;
       auto begun = state.executor->begin(state.queue.front(), state.resources->samples);
       if (!begun.ok()) return fail_with(self, state.executor->take_thrown(), begun.error());
       state.queue.pop();
@@ -358,7 +361,10 @@ ExecutorActor::behavior_type executor(Self self, NodeResources* resources, NodeA
         if (self->state.running) advance(self);
       },
       [self](collect_atom, Collection collection) {
-        self->send(self->state.node, offer(self->state, collection));
+        auto offers = offer(self->state, collection);
+        if (!offers.ok())
+          return fail_with(self, self->state.executor->take_thrown(), offers.error());
+        self->send(self->state.node, std::move(offers).value());
       },
       [self](const SaveOrder& order) { save(self, order); },
   };

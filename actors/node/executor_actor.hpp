@@ -72,7 +72,8 @@ struct ExecutorState {
   std::queue<IterationPlanPtr> queue;  ///< At most two: the supervisor dispatches no more.
   bool running = false;
   bool prepared_sent = false;
-  bool has_failed = false;  ///< The step that ran, which nobody has given up yet.
+  bool has_failed = false;     ///< The step that ran, which nobody has given up yet.
+  std::int64_t last_step = 0;  ///< That was begun, in whatever layout; 0: none.
   std::map<std::string, at::Tensor> first_gradients;  ///< For `train.dump_gradients`.
   bool is_first_decided = false;  ///< Step 1 was decided while it ran here: nobody trains it again.
 

@@ -57,6 +57,7 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
             [this](GroupId group, std::optional<std::size_t> use) -> at::Tensor& {
               return use ? holder(group, *use).gradients() : standby_.at(group).gradients();
             }) {
+  prepared_.step = options_.last_step;
   if (options_.in_hand != nullptr)
     options_.in_hand->belong_to([this](const Action* action) { return long_work(action); });
 }

@@ -80,6 +80,14 @@ class Executor : private Viewer {
   /// Errors: such an update failed, and its holder has half of it; internal: a stage threw.
   Status abandon();
 
+  /// Copies of the reduced gradients of the groups whose first use is on this device, by name, into
+  /// `target`. REQUIRES: `advance` returned `committing`, and nothing is decided.
+  /// Errors: internal: a stage threw, with stage and step.
+  Status copy_gradients(std::map<std::string, at::Tensor>& target);
+  /// Values of the stages that the trained model is taken from, by name; the device's. Not while an
+  /// iteration runs. Errors: as above, with the step before.
+  Result<std::map<std::string, at::Tensor>> parameters();
+
   /// What the running iteration allows posted receives to hold.
   Bytes receive_bound() const { return mailbox_.bound(); }
   const Prepared& prepared() const { return prepared_; }
@@ -143,6 +151,7 @@ class Executor : private Viewer {
   void note_copy();
   Status end_work();
   static std::string thrown_words();
+  std::string step_words() const;
   std::string words_of(StageId id) const;
   Status ask(StageId id, const std::string& call, const std::function<void()>& asks);
   Status let_go(StageId id, const std::string& call, const std::function<void()>& tell) const;

@@ -21,12 +21,13 @@ constexpr std::size_t kNamedSamplesMax = 3;
 constexpr const char* kNeverReturns = "the work does not return";
 
 /// The part of a stage that an action works on, or whose rows it moves; none: of no one part.
-std::optional<MessageEnd> place_of(const Action* action, const IterationPlan& iteration) {
+/// `iteration`: null where there is no action.
+std::optional<MessageEnd> place_of(const Action* action, const IterationPlan* iteration) {
   if (action == nullptr || !action->stage.valid()) return std::nullopt;
   if (action->microbatch.valid())
     return MessageEnd{action->stage, action->microbatch, action->part};
   if (!action->message.valid()) return std::nullopt;
-  const Message& message = iteration.at(action->message);
+  const Message& message = iteration->at(action->message);
   return message.source.stage == action->stage ? message.source : message.destination;
 }
 
@@ -35,7 +36,7 @@ std::optional<MessageEnd> place_of(const Action* action, const IterationPlan& it
 /// The samples of the part that an action works on; none: it is work for no one part.
 std::vector<std::string> Executor::ids_of(const Action* action) const {
   std::vector<std::string> ids;
-  const auto place = place_of(action, *iteration_);
+  const auto place = place_of(action, iteration_.get());
   if (!place) return ids;
   for (const std::int32_t unit :
        samples_of(plan_, *iteration_, place->stage, place->microbatch, place->part))
@@ -54,16 +55,22 @@ std::string Executor::thrown_words() {
   }
 }
 
+/// What of the job a fault belongs to: a step, or what is asked between two of them.
+std::string Executor::step_words() const {
+  if (iteration_) return "in step " + std::to_string(iteration_->step);
+  return prepared_.step > 0 ? "behind step " + std::to_string(prepared_.step) : "before a step";
+}
+
 /// What a stage has thrown (the first line), and where: stages may be a user's.
 Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
   if (fix.empty())
     fix =
         "where a plug-in computes there, correct it; else it is a defect: please report it with "
         "the job file and the log";
-  std::string message = first_line(thrown) + ", in step " + std::to_string(iteration_->step) +
-                        " on device " + std::to_string(options_.device.index());
+  std::string message = first_line(thrown) + ", " + step_words() + " on device " +
+                        std::to_string(options_.device.index());
   if (action != nullptr) message += ", " + std::string(to_string(action->kind));
-  const auto place = place_of(action, *iteration_);
+  const auto place = place_of(action, iteration_.get());
   if (!place) return {Errc::internal, message, {}, std::move(fix)};
   std::vector<std::string> samples;
   for (const std::string& id : ids_of(action)) samples.push_back("'" + id + "'");
@@ -83,8 +90,8 @@ std::string Executor::words_of(StageId id) const {
   return "stage " + std::to_string(id.index()) + " (" + joined(layers) + ")";
 }
 
-/// What a stage throws that is asked beside the work of the list is an error of its step. `id`:
-/// invalid where the device asks what it keeps without a stage.
+/// What a stage throws that is asked beside the work of the list is an error of its step, or behind
+/// it. `id`: invalid where the device asks what it keeps without a stage.
 Status Executor::ask(StageId id, const std::string& call, const std::function<void()>& asks) {
   try {
     asks();
@@ -145,7 +152,7 @@ void Executor::note_failed_call(const Error& error) {
 
 FailedWork Executor::failed_work(const Action* action, const std::string& thrown,
                                  Error error) const {
-  FailedWork failed{iteration_->step, options_.epoch_number};
+  FailedWork failed{prepared_.step, options_.epoch_number};
   failed.thrown = first_line(thrown);
   failed.error = std::move(error);
   failed.samples = ids_of(action);

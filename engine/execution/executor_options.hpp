@@ -40,6 +40,7 @@ std::vector<SlowRows> slow_rows(const job::Debug& debug, const ModelGraph& model
 struct ExecutorOptions {
   DeviceId device;
   EpochNumber epoch_number = 0;
+  std::int64_t last_step = 0;  ///< That the device ran in a layout before; 0: none.
   /// Per module: its peak learning rate divided by the optimizer's.
   std::vector<double> learning_rate_scales;
   state::AdamWOptions adamw;

@@ -3,10 +3,11 @@
 //
 // Called in work of the device (engine/execution/device.hpp), one call at a time, in the order of
 // the device's action list; tensors are the device's. Nothing here blocks on other devices: rows
-// and gradients are handed in when they have arrived. `abandon` and `losses`, and before a step
-// `parameters` and `state` of what goes to host memory, are called by the executor's thread while
-// the device has nothing to do; what leaves the device before (`losses` of an accelerator) waits
-// for it. An exception ends the step with an error that names stage and samples.
+// and gradients are handed in when they have arrived. `abandon` and `losses`, before a step
+// `parameters` and `state` of what goes to host memory, in the first one `state` where gradients
+// are dumped, and behind the last one `parameters`, are called by the executor's thread while the
+// device has nothing to do; what leaves the device before (`losses` of an accelerator) waits for
+// it. An exception ends the step with an error that names stage and samples.
 
 #pragma once
 

@@ -46,6 +46,30 @@ struct Throws final : StageFilter {
   Status backward(PartKey) override { throw std::runtime_error("of its own accord"); }
 };
 
+// Throws where it is asked for the trained model.
+struct KeepsModel final : StageFilter {
+  using StageFilter::StageFilter;
+  std::vector<models::Parameter*> parameters() override { throw std::runtime_error("not yours"); }
+};
+
+// The same for gradients of the first step: it has told of its losses then.
+struct KeepsGradients final : StageFilter {
+  using StageFilter::StageFilter;
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
+    has_told = false;
+    return StageFilter::begin(plan, samples);
+  }
+  std::vector<PartLoss> losses() const override {
+    has_told = true;
+    return StageFilter::losses();
+  }
+  GroupState& state(GroupId group, LayerId layer) override {
+    if (has_told) throw std::runtime_error("not yours");
+    return StageFilter::state(group, layer);
+  }
+  mutable bool has_told = false;
+};
+
 // Takes an operator that has no fixed order, as far as LibTorch knows.
 struct Orderless final : StageFilter {
   using StageFilter::StageFilter;
@@ -196,6 +220,8 @@ Status register_all() {
   if (which == "hangs-once") return register_stage({"hangs-once", {"llama"}, failing<Way::hangs_once>});
   if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
   if (which == "throws") return register_stage({"throws", {"llama"}, around<Throws>});
+  if (which == "keeps-model") return register_stage({which, {"llama"}, around<KeepsModel>});
+  if (which == "keeps-gradients") return register_stage({which, {"llama"}, around<KeepsGradients>});
   if (which == "orderless") return register_stage({which, {"llama"}, around<Orderless>});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "misspelt") return register_stage({"misspelt", {"lama"}, plain});
@@ -280,6 +306,13 @@ def faulty_kinds_are_named(bench):
                          "none": ["stage kind 'none' makes no stage"]}.items():
         code, said = bench.own_job(which, which)
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
+
+
+def what_is_thrown_where_a_stage_gives_the_model_or_gradients_is_named(bench):
+    for which, named in (("keeps-model", "not yours, behind step 3 on device 1, `parameters` of stage 1 (llm layers 0 to 3)"),
+                         ("keeps-gradients", "not yours, in step 1 on device 1, `copy_gradients` of stage 1 (llm layers 0 to 3)")):
+        code, said = bench.own_job(which, which, "train.dump_gradients=true")
+        expect(code == 1 and named in said, f"{which}: exit {code}\n{said[-1500:]}")
 
 
 def an_operator_without_a_fixed_order_ends_the_job_unless_it_may(bench):
@@ -503,7 +536,7 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_keeps_what_stages_promise,
          the_example_names_what_is_no_number, a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
-         an_operator_without_a_fixed_order_ends_the_job_unless_it_may,
+         what_is_thrown_where_a_stage_gives_the_model_or_gradients_is_named, an_operator_without_a_fixed_order_ends_the_job_unless_it_may,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
          a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,

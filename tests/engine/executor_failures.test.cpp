@@ -2,6 +2,7 @@
 
 #include "tests/torch_catch.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,11 @@ class TiredState final : public HookedState {
   TiredState(GroupState& inner, std::function<void(const std::string&)> tell)
       : HookedState(inner), tell_(std::move(tell)) {}
 
+  void copy_gradients(std::map<std::string, at::Tensor>& target) const override {
+    tell_("copy_gradients");
+    HookedState::copy_gradients(target);
+    if (is_empty) target.begin()->second = at::Tensor{};
+  }
   Bytes optimizer_bytes() const override {
     tell_("optimizer_bytes");
     return HookedState::optimizer_bytes();
@@ -31,6 +37,8 @@ class TiredState final : public HookedState {
     tell_("forget_fetched_state");
     HookedState::forget_fetched_state();
   }
+
+  bool is_empty = false;  ///< Of the first parameter it has no gradient.
 
  private:
   std::function<void(const std::string&)> tell_;
@@ -65,6 +73,7 @@ class TiredStage final : public HookedStage {
     if (!own)
       own = std::make_unique<TiredState>(HookedStage::state(group, layer),
                                          [this](const std::string& call) { throw_in(call); });
+    own->is_empty = call_ == "nothing copied";
     return *own;
   }
 
@@ -193,6 +202,57 @@ TEST_CASE("what a stage throws as an update is given up does not end the process
     CHECK(given_up.error().message == told);
     CHECK(tired.front()->thrown() > 0);
   }
+}
+
+TEST_CASE("what a stage throws that is asked for its gradients or values is an error with its name",
+          "[engine][errors]") {
+  const std::string stage = "of stage 0 (vision layers 0 to ";
+  std::string call;
+  std::vector<std::unique_ptr<TiredStage>> tired;  // The cluster tells them when it ends.
+  Cluster cluster(
+      tiny_job(), {}, [](ExecutorOptions& options) { options.last_step = 7; }, {}, {},
+      [&](StageId id, ModelStage& inner) -> StageProgram* {
+        if (id != StageId{0}) return &inner;
+        return tired.emplace_back(std::make_unique<TiredStage>(inner, call)).get();
+      });
+  Executor& executor = cluster.executor(0);
+  const auto expect = [&](const auto& asked, const std::string& message, std::int64_t step) {
+    REQUIRE_FALSE(asked.ok());
+    CHECK(asked.error().code == Errc::internal);
+    INFO(asked.error().message);
+    CHECK(asked.error().message.starts_with(message));
+    CHECK(asked.error().message.find(stage) != std::string::npos);
+    const auto thrown = executor.take_thrown();
+    REQUIRE(thrown);
+    CHECK(thrown->step == step);
+    CHECK((thrown->error == asked.error()));
+  };
+  const std::string unknown = "an exception of unknown type, ";
+  call = "parameters";  // In a layout that comes up behind a step.
+  expect(executor.parameters(), unknown + "behind step 7 on device 0, `parameters` " + stage, 7);
+  call.clear();
+  cluster.begin(0);
+  REQUIRE(cluster.advance_to(Progress::committing).ok());
+  std::map<std::string, at::Tensor> gradients;
+  call = "copy_gradients";
+  expect(executor.copy_gradients(gradients),
+         unknown + "in step 1 on device 0, `copy_gradients` " + stage, 1);
+  call = "nothing copied";
+  expect(executor.copy_gradients(gradients), "there is no gradient of 'vision.", 1);
+  CHECK(gradients.empty());
+  call.clear();
+  CHECK(executor.copy_gradients(gradients).ok());
+  CHECK_FALSE(gradients.empty());
+  cluster.decide(cluster.outcome().decision);
+  REQUIRE(cluster.advance_to(Progress::finished).ok());
+  call = "parameters";
+  expect(executor.parameters(), unknown + "behind step 1 on device 0, `parameters` " + stage, 1);
+  call.clear();
+  const auto values = executor.parameters();
+  REQUIRE(values.ok());
+  CHECK(values.value().size() >= gradients.size());
+  // Of the second pipeline nothing is taken.
+  CHECK(cluster.executor(2).parameters().value().empty());
 }
 
 TEST_CASE("a stage that throws as its executor ends does not end the process", "[engine][errors]") {
