@@ -97,10 +97,12 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   ready_ns_ = observe::trace_now_ns();
   const bool is_looked_at =
       options_.audience != nullptr && options_.audience->begins(iteration_->step);
-  launch(nullptr, [this, &samples, is_looked_at](Outcome&) -> Status {
+  launch(nullptr, [this, &samples, is_looked_at](Outcome& outcome) -> Status {
     for (auto& [id, program] : stages_) {
+      outcome.asked = {id, "show_to"};
       const bool is_shown = program->show_to(is_looked_at ? this : nullptr);
       if (is_looked_at && !is_shown) note_unseen(id);
+      outcome.asked = {id, "begin"};
       if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
     }
     return Done{};
@@ -177,6 +179,9 @@ void Executor::launch(const Action* action, Work work) {
   auto launched = device_.launch(
       [this, action, outcome, work = std::move(work)]() -> Status {
         const Presence presence(options_.in_hand, action);
+        const auto told = [&](const std::string& what, std::string fix = {}) {
+          return describe(action, what, std::move(fix), outcome->asked);
+        };
         try {
           return work(*outcome);
         } catch (const c10::Error& error) {
@@ -185,19 +190,19 @@ void Executor::launch(const Action* action, Work work) {
           const std::string& what = refused ? *refused : words;
           if (!is_about_memory(what)) outcome->thrown = what;
           outcome->is_device_lost = is_device_lost(error);
-          if (outcome->is_device_lost) return describe(action, what, kDeviceFix);
+          if (outcome->is_device_lost) return told(what, kDeviceFix);
           if (!is_about_memory(what))
-            return describe(action, "LibTorch: " + what, refused ? kIndeterminateFix : "");
+            return told("LibTorch: " + what, refused ? kIndeterminateFix : "");
           // As a GPU's allocator says it, which keeps to the promise.
           const bool is_kept = what.find("out of memory") != std::string::npos;
-          return describe(action, "LibTorch: " + first_line(what) + promise_words(options_.memory),
-                          memory_fix(options_.memory, is_kept));
+          return told("LibTorch: " + first_line(what) + promise_words(options_.memory),
+                      memory_fix(options_.memory, is_kept));
         } catch (const std::bad_alloc&) {
-          return describe(action, "out of memory" + promise_words(options_.memory),
-                          memory_fix(options_.memory, /*is_kept=*/false));
+          return told("out of memory" + promise_words(options_.memory),
+                      memory_fix(options_.memory, /*is_kept=*/false));
         } catch (...) {
           outcome->thrown = thrown_words();
-          return describe(action, *outcome->thrown);
+          return told(*outcome->thrown);
         }
       },
       wake_);

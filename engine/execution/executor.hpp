@@ -106,6 +106,7 @@ class Executor : private Viewer {
     observers::Kind kind = observers::Kind::rows;
     at::Tensor values;
   };
+  using Asked = std::pair<StageId, std::string>;  ///< Of which stage what is called.
   /// What work of an action leaves to whoever waits for it.
   struct Outcome {
     std::vector<Parcel> parcels;
@@ -118,6 +119,7 @@ class Executor : private Viewer {
     std::vector<Shown> shown;           ///< In host memory.
     std::optional<std::string> thrown;  ///< By a stage, and not for want of memory.
     bool is_device_lost = false;        ///< It says that of its device.
+    Asked asked;                        ///< Last, by work of no action.
   };
   /// Work that was launched.
   struct InFlight {
@@ -143,7 +145,8 @@ class Executor : private Viewer {
   void note_unseen(StageId id);
   std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
   std::vector<std::string> ids_of(const Action* action) const;
-  Error describe(const Action* action, const std::string& thrown, std::string fix = {}) const;
+  Error describe(const Action* action, const std::string& thrown, std::string fix = {},
+                 const Asked& asked = {}) const;
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
   LongWork long_work(const Action* action) const;
   std::vector<AwaitedMessage> senders_of(const Action& action) const;
@@ -197,6 +200,7 @@ class Executor : private Viewer {
   };
   Kept kept(GroupId group) const;
   StageId keeper_of(GroupId group) const;
+  StageId stage_of(const Action* action) const;
   void finish();
   Status check_sends();
   Status post_receives();

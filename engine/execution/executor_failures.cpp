@@ -61,8 +61,17 @@ std::string Executor::step_words() const {
   return prepared_.step > 0 ? "behind step " + std::to_string(prepared_.step) : "before a step";
 }
 
+/// Whose work an action is that is for no one part: the stage's, or of what it keeps of a group.
+/// Invalid: no stage's.
+StageId Executor::stage_of(const Action* action) const {
+  if (action == nullptr) return {};
+  if (action->stage.valid()) return action->stage;
+  return action->group.valid() ? keeper_of(action->group) : StageId{};
+}
+
 /// What a stage has thrown (the first line), and where: stages may be a user's.
-Error Executor::describe(const Action* action, const std::string& thrown, std::string fix) const {
+Error Executor::describe(const Action* action, const std::string& thrown, std::string fix,
+                         const Asked& asked) const {
   if (fix.empty())
     fix =
         "where a plug-in computes there, correct it; else it is a defect: please report it with "
@@ -71,7 +80,13 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
                         std::to_string(options_.device.index());
   if (action != nullptr) message += ", " + std::string(to_string(action->kind));
   const auto place = place_of(action, iteration_.get());
-  if (!place) return {Errc::internal, message, {}, std::move(fix)};
+  if (!place) {
+    if (asked.first.valid())
+      message += ", `" + asked.second + "` of " + words_of(asked.first);
+    else if (const StageId own = stage_of(action); own.valid())
+      message += " of " + words_of(own);
+    return {Errc::internal, message, {}, std::move(fix)};
+  }
   std::vector<std::string> samples;
   for (const std::string& id : ids_of(action)) samples.push_back("'" + id + "'");
   message += " of " + words_of(place->stage) +
@@ -98,8 +113,7 @@ Status Executor::ask(StageId id, const std::string& call, const std::function<vo
     return Done{};
   } catch (...) {
     const std::string thrown = thrown_words();
-    Error error = describe(nullptr, thrown);
-    if (id.valid()) error.message += ", `" + call + "` of " + words_of(id);
+    Error error = describe(nullptr, thrown, {}, {id, call});
     thrown_ = failed_work(nullptr, thrown, error);
     return error;
   }

@@ -124,7 +124,8 @@ Status Executor::put_back_parameters() {
 /// made of its moments.
 void Executor::put_back_state() {
   for (const GroupId group : fetched_)
-    launch(nullptr, [this, group](Outcome&) -> Status {
+    launch(nullptr, [this, group](Outcome& outcome) -> Status {
+      outcome.asked = {keeper_of(group), "offload_state"};
       kept(group).state->offload_state(device_);
       return Done{};
     });
