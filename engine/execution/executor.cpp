@@ -87,6 +87,7 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
   decision_.reset();
   thrown_.reset();
   is_prepared_ = false;
+  shown_ = nullptr;  // Of work that failed.
   prepared_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}};
   report_ = {iteration_->step, options_.epoch_number, options_.device, {}, {}, {}, {}, 0, {}};
   if (auto found = find_host_parameters(); !found.ok()) return found;

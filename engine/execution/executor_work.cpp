@@ -43,50 +43,6 @@ std::string misfit(const at::Tensor& given, const Message& message, const std::s
 
 }  // namespace
 
-bool Executor::wants(ModuleId module, observers::Kind kind) const {
-  return options_.audience->wants(iteration_->step, plan_.model.at(module).name, kind);
-}
-
-/// Observers see copies: what a stage computes is not theirs, and may be written over.
-void Executor::show(ModuleId module, observers::Kind kind, at::Tensor values) {
-  values = values.contiguous();
-  at::Tensor host = device_.to_host(values);
-  if (host.is_same(values)) host = host.clone();
-  shown_->push_back({module, kind, std::move(host)});
-}
-
-std::shared_ptr<const observers::Observed> Executor::observed(const Action& action,
-                                                              Shown shown) const {
-  auto seen = std::make_shared<observers::Observed>();
-  seen->step = iteration_->step;
-  seen->module = plan_.model.at(shown.module).name;
-  seen->kind = shown.kind;
-  seen->replica = static_cast<std::int32_t>(plan_.at(action.stage).replica.index());
-  seen->microbatch = static_cast<std::int32_t>(action.microbatch.index());
-  seen->part = static_cast<std::int32_t>(action.part.index());
-  const auto& part = samples_of(plan_, *iteration_, action.stage, action.microbatch, action.part);
-  if (shown.kind == observers::Kind::losses) {
-    seen->ids = ids_of(&action);
-    seen->rows.assign(part.size(), 1);
-    seen->first_rows.assign(part.size(), 0);
-    seen->width = 1;
-  } else {
-    for (const RowSpan& span :
-         row_spans(plan_.model, shown.module, RowKind::output, units_->shapes(), part)) {
-      seen->ids.push_back(iteration_->sample(span.sample).id);
-      seen->rows.push_back(span.rows);
-      seen->first_rows.push_back(units_->rows_before(span.sample));
-    }
-    seen->width = shown.values.size(-1);
-  }
-  auto owner = std::make_shared<const at::Tensor>(std::move(shown.values));
-  const auto dtype = owner->scalar_type() == at::kDouble     ? Dtype::fp64
-                     : owner->scalar_type() == at::kBFloat16 ? Dtype::bf16
-                                                             : Dtype::fp32;
-  seen->values = {owner, owner->const_data_ptr(), static_cast<std::size_t>(owner->numel()), dtype};
-  return seen;
-}
-
 /// What an action computes. REQUIRES: it is ready.
 Executor::Work Executor::work_of(const Action& action) {
   switch (action.kind) {
@@ -97,6 +53,7 @@ Executor::Work Executor::work_of(const Action& action) {
       return [this, &action](Outcome& outcome) {
         shown_ = &outcome.shown;
         Status status = compute(action);
+        shown_ = nullptr;
         outcome.activations = held_by_stages();
         return status;
       };

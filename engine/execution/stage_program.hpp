@@ -36,7 +36,8 @@ struct PartKey {
   friend auto operator<=>(const PartKey&, const PartKey&) = default;
 };
 
-/// Who is shown what modules compute (runtime/observers), while work runs.
+/// Who is shown what modules compute (runtime/observers), while a part runs. What cannot be shown
+/// (a module that is not there, a tensor of something else, beside forwards and backwards) throws.
 class Viewer {
  public:
   virtual ~Viewer() = default;
