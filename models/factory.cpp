@@ -37,6 +37,19 @@ std::unique_ptr<Layer> made(const ModuleConfig& module, int index,
   return make(module, index, std::move(parameters));
 }
 
+/// How the parameters that a layer says it has are not those that it was made from; empty: they
+/// are. Whoever keeps them finds them by their names, and others add them up in their order.
+std::string parameters_fault(Layer& layer, const std::vector<ParameterSpec>& specs) {
+  const std::vector<Parameter>& own = layer.parameters();
+  if (own.size() != specs.size())
+    return "it has " + std::to_string(own.size()) + " parameters, and `describe` lists " +
+           std::to_string(specs.size());
+  for (std::size_t i = 0; i < own.size(); ++i)
+    if (own[i].name != specs[i].name)
+      return "its parameter '" + own[i].name + "' is where `describe` has '" + specs[i].name + "'";
+  return {};
+}
+
 }  // namespace
 
 Layer::~Layer() = default;
@@ -60,12 +73,16 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                         "correct its `make`");
   };
   try {
+    const auto& specs = layers[static_cast<std::size_t>(layer_index)].parameters;
     std::vector<Parameter> parameters;
-    for (const auto& spec : layers[static_cast<std::size_t>(layer_index)].parameters) {
+    for (const auto& spec : specs) {
       parameters.push_back(make_parameter(spec, module.initializer_range, options));
       if (spec.own_update) parameters.back().update = update_rule(module);
     }
     auto layer = made(module, layer_index, std::move(parameters));
+    if (layer != nullptr)
+      if (const auto fault = parameters_fault(*layer, specs); !fault.empty())
+        return cannot_make(fault);
     if (layer != nullptr && options.recompute && is_recomputed(layer_index, layers.size()))
       return recomputed(std::move(layer));
     if (layer != nullptr) return layer;

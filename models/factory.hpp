@@ -44,7 +44,8 @@ struct LayerOptions {
 /// `layer_index` counts as in `ModelGraph`: 0 is the embedding layer, the last one merger or head.
 ///
 /// Errors:
-/// - invalid_argument: everything `build_graph` reports about this module; no such layer.
+/// - invalid_argument: everything `build_graph` reports about this module; no such layer; a family
+///   that makes none, or throws, or whose layer has not the parameters that `describe` lists.
 Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all, int layer_index,
                                           const LayerOptions& options);

@@ -96,6 +96,51 @@ TEST_CASE("a family that throws is refused when it is registered", "[models][err
   CHECK(find_family("added-thrower") == nullptr);
 }
 
+/// Has not the parameters that it was given.
+struct Mistaken final : Layer {
+  Mistaken(std::string fault, std::vector<Parameter> list)
+      : fault(std::move(fault)), list(std::move(list)) {
+    auto& own = this->list;
+    if (this->fault == "lacks") own.pop_back();
+    if (this->fault == "renames") own.front().name = "m.other";
+    if (this->fault == "turns") std::swap(own.front(), own.back());
+  }
+  at::Tensor forward(const at::Tensor& rows, const PackedBatch&) override { return rows; }
+  std::vector<Parameter>& parameters() override {
+    if (fault == "throws") throw std::runtime_error("too tired");
+    return list;
+  }
+
+  const std::string fault;
+  std::vector<Parameter> list;
+};
+
+TEST_CASE("a layer that has not the parameters that its family describes is refused",
+          "[models][errors]") {
+  const auto said = [](const std::string& fault) -> std::string {
+    Family family = built_on(mlp(), "mistaken-" + fault);
+    family.make = [fault](const ModuleConfig&, int,
+                          std::vector<Parameter> list) -> std::unique_ptr<Layer> {
+      return std::make_unique<Mistaken>(fault, std::move(list));
+    };
+    REQUIRE(register_family(std::move(family)).ok());
+    const auto module = module_of("mistaken-" + fault);
+    const auto layer = make_layer(module, {module}, 0, {});
+    return layer.ok() ? "made" : layer.error().message;
+  };
+  const auto refused = [](const std::string& fault) {
+    return "family 'mistaken-" + fault + "' cannot make layer 0: ";
+  };
+  CHECK(said("none") == "made");
+  CHECK(said("throws") == refused("throws") + "too tired");
+  CHECK(said("lacks") == refused("lacks") + "it has 3 parameters, and `describe` lists 4");
+  CHECK(said("renames") ==
+        refused("renames") + "its parameter 'm.other' is where `describe` has 'm.linear_1.weight'");
+  CHECK(said("turns") ==
+        refused("turns") +
+            "its parameter 'm.linear_2.bias' is where `describe` has 'm.linear_1.weight'");
+}
+
 TEST_CASE("a family can be named while it answers", "[models]") {
   static std::string function;  // The family stays.
   const auto note = [] {
