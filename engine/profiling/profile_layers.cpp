@@ -197,16 +197,17 @@ Result<std::vector<scheduler::LayerProfile>> profile_layers(const JobSetup& setu
                                                             const LayerProfileOptions& options,
                                                             QuietWatch& watch) {
   std::vector<Measurement> running;
-  for (const LayerKind& kind : layer_kinds(setup)) {
-    auto bench = KindBench::create(setup, kind, watch);
-    if (!bench.ok()) return std::move(bench).error();
-    running.emplace_back(std::move(bench).value(), kind.name,
-                         models::media_input(config_of(setup, kind.example.module)), watch);
-  }
-  const double begin_ms = watch.wall_ms() - watch.repeat_ms();
   std::string kind;
   std::size_t sizes = 0;
   try {
+    for (const LayerKind& made : layer_kinds(setup)) {
+      kind = made.name;
+      auto bench = KindBench::create(setup, made, watch);
+      if (!bench.ok()) return std::move(bench).error();
+      running.emplace_back(std::move(bench).value(), kind,
+                           models::media_input(config_of(setup, made.example.module)), watch);
+    }
+    const double begin_ms = watch.wall_ms() - watch.repeat_ms();
     for (TokenCount tokens = 16; tokens <= options.tokens_max; tokens *= 2, ++sizes) {
       for (Measurement& measurement : running) {
         kind = measurement.kind();

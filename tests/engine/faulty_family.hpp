@@ -26,9 +26,9 @@ struct FaultyConfig {
   friend bool operator==(const FaultyConfig&, const FaultyConfig&) = default;
 };
 
-inline const std::vector<std::string> kFaults{"none",   "chooses", "steep", "writes", "asks",
-                                              "copies", "mixes",   "adds",  "widens", "pretends",
-                                              "throws", "keeps",   "hoards"};
+inline const std::vector<std::string> kFaults{"none",   "chooses", "steep",  "writes", "asks",
+                                              "copies", "mixes",   "adds",   "widens", "pretends",
+                                              "throws", "keeps",   "hoards", "turns"};
 
 /// Of a projector of two layers: one column more between them than there is, the first one's work
 /// said of the second, or one that keeps rows, behind one that keeps none. hoards: keeps and
@@ -41,7 +41,10 @@ inline bool has_two_layers(const std::string& fault) {
 class FaultyLayer final : public models::ParameterLayer {
  public:
   FaultyLayer(std::string fault, std::vector<models::Parameter> parameters)
-      : ParameterLayer(std::move(parameters)), fault_(std::move(fault)) {}
+      : ParameterLayer(std::move(parameters)), fault_(std::move(fault)) {
+    at::Tensor& weight = this->parameters().front().value;
+    if (fault_ == "turns") weight = weight.t();
+  }
 
   at::Tensor forward(const at::Tensor& rows, const models::PackedBatch& batch) override {
     auto& p = *this;  // weight, bias, constant
