@@ -161,6 +161,10 @@ void apply(Self self, const Configuration& configuration) {
   pthread_setname_np(pthread_self(), ("device " + std::to_string(state.slot.node.value) + "." +
                                       std::to_string(state.slot.local_index))
                                          .c_str());
+  // First of all: what fails from here on is a fault of this layout, and not of one that is over.
+  state.next = std::make_unique<Configuration>(configuration);
+  state.told_fetched = state.is_lacking = false;
+  state.transfer.reset();
   if (!state.store) {
     const job::Cluster& cluster = setup.job.cluster;
     engine::limit_gpu_memory(cluster);
@@ -191,9 +195,6 @@ void apply(Self self, const Configuration& configuration) {
   // Step 1 is trained again, and others may have these groups then.
   if (!state.is_first_decided) state.first_gradients.clear();
   save_what_waits(self);
-  state.next = std::make_unique<Configuration>(configuration);
-  state.told_fetched = state.is_lacking = false;
-  state.transfer.reset();
   if (!given_up.ok()) return fail(self, given_up.error());
   if (auto room =
           state.store->stage(scheduler::place_state(configuration.plan, setup.parameters, dtype));

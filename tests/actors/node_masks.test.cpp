@@ -32,7 +32,7 @@ constexpr auto kPatience = std::chrono::seconds(30);
 /// Under a fake supervisor, in a layout of its own, whose llm attends by modality.
 class Training {
  public:
-  Training() {
+  explicit Training(const std::string& device = "cpu") {
     seen_.welcome = {NodeId{0}, "the job", 0.05, 60, 60, 60, "/shared/run", "5f0c", 1};
     std::ofstream(folder_ / "samples.json")
         << R"([{"id": "s", "conversations": [{"from": "human", "value": "q"}, )"
@@ -44,6 +44,7 @@ class Training {
     job.train.dump_gradients = true;
     job.data.sources = {{"llava", folder_ / "samples.json", folder_.path()}};
     resources_.setup = engine::prepare(job).value();
+    resources_.setup.job.cluster.device = device;
     resources_.dataset =
         std::make_shared<const data::Dataset>(data::Dataset::open(resources_.setup.data).value());
     plan_ = engine::make_parallel_plan(resources_.setup).value();
@@ -169,6 +170,16 @@ TEST_CASE("a device offers gradients of a first step that counts, and of none th
   training.say(collect_atom::value, Collection::first_gradients);
   training.wait_until([&] { return training.seen().offers == 1; });
   CHECK((training.seen().offered_tensors > 0) == is_decided);
+}
+
+TEST_CASE("a device that cannot be used is told while its first layout comes up",
+          "[actors][recovery]") {
+  Training training("cuda");
+  Configuration layout = training.layout(1);
+  for (DeviceSlot& device : layout.plan.devices) device.local_index = 99;  // No machine has it.
+  training.say(apply_atom::value, layout);
+  training.wait_until([&] { return training.seen().failures.size() == 1; });
+  CHECK(training.seen().fetched == 0);
 }
 
 }  // namespace
