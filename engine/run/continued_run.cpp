@@ -183,8 +183,7 @@ Status renew_open_files(const fs::path& run) {
   for (const char* name :
        {"metrics.jsonl", "samples.jsonl", "iterations.jsonl", "events.jsonl", "bad_samples.jsonl",
         "trace.json", "predicted.json", RunFolder::kLogFile})
-    if (const auto text = files::read_whole(run / name))
-      if (auto put = observe::write_whole_file(run / name, *text); !put.ok()) return put;
+    if (auto put = observe::renew_file(run / name); !put.ok()) return put;
   return Done{};
 }
 

@@ -9,15 +9,19 @@
 #include <cassert>
 #include <cerrno>
 #include <cstring>
+#include <ios>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "runtime/files/file_reads.hpp"
+#include "runtime/files/read_stream.hpp"
 
 namespace troupe::observe {
 
 namespace {
+
+constexpr std::size_t kPiece = 1 << 20;  // Of a file that is written whole.
 
 Error failed(const std::filesystem::path& path, std::string_view doing) {
   return {Errc::io_failed, std::string(doing) + " failed: " + std::strerror(errno), path.string(),
@@ -42,6 +46,16 @@ Status make_folder(const std::filesystem::path& path) {
   if (!code) return Done{};
   return Error{Errc::io_failed, "creating the folder failed: " + code.message(), path.string(),
                "check the permissions of the folders above it"};
+}
+
+/// Has a file that was written beside its place take it, if it is whole.
+Status put_in_place(Status done, int file, const std::string& temporary,
+                    const std::filesystem::path& path) {
+  if (done && ::fsync(file) != 0) done = failed(path, "flushing to disk");
+  ::close(file);
+  if (done && ::rename(temporary.c_str(), path.c_str()) != 0) done = failed(path, "renaming");
+  if (!done) ::unlink(temporary.c_str());
+  return done;
 }
 
 // Length of the file up to and including its last newline.
@@ -124,17 +138,35 @@ Status write_whole_file(const std::filesystem::path& path, std::string_view text
   const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0) return failed(path, "opening for writing");
   Status done = Done{};
-  constexpr std::size_t kPiece = 1 << 20;
   for (std::size_t at = 0; done && at < text.size(); at += kPiece) {
     std::string_view piece = text.substr(at, kPiece);
     done = write_all(file, piece, path);
     waits.went_on();
   }
-  if (done && ::fsync(file) != 0) done = failed(path, "flushing to disk");
-  ::close(file);
-  if (done && ::rename(temporary.c_str(), path.c_str()) != 0) done = failed(path, "renaming");
-  if (!done) ::unlink(temporary.c_str());
-  return done;
+  return put_in_place(std::move(done), file, temporary, path);
+}
+
+Status renew_file(const std::filesystem::path& path) {
+  files::ReadStream from(path);
+  if (!from) return Done{};
+  const auto temporary = path.string() + ".tmp-" + std::to_string(::getpid());
+  int file = -1;
+  {
+    const files::ReadingFile waits(path, files::FileUse::write);
+    file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  }
+  if (file < 0) return failed(path, "opening for writing");
+  Status done = Done{};
+  std::string piece(kPiece, '\0');
+  while (done && from) {
+    from.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+    const files::ReadingFile waits(path, files::FileUse::write);  // Reading has its own.
+    std::string_view got(piece.data(), static_cast<std::size_t>(from.gcount()));
+    done = write_all(file, got, path);
+  }
+  if (done && from.bad()) done = failed(path, "reading");
+  const files::ReadingFile waits(path, files::FileUse::write);
+  return put_in_place(std::move(done), file, temporary, path);
 }
 
 }  // namespace troupe::observe

@@ -55,4 +55,9 @@ class LineFile {
 /// Errors: io_failed, with the system's text.
 Status write_whole_file(const std::filesystem::path& path, std::string_view text);
 
+/// Puts a copy in the place of a file, as `write_whole_file` puts text there: whoever has the old
+/// one open writes no file of that name any more. Nothing where there is none. Memory: a piece of
+/// it, however long it is. Errors: io_failed, with the system's text; the old one is still there.
+Status renew_file(const std::filesystem::path& path);
+
 }  // namespace troupe::observe

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "tests/support/many_tries.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support/small_files.hpp"
 
@@ -103,6 +106,54 @@ TEST_CASE("a whole file is replaced at once, or not at all", "[observe]") {
   CHECK(read(folder / "sub/plan.json") == "second");
   const auto files = std::filesystem::directory_iterator(folder / "sub");
   CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("a renewed file has what it had, and whoever had it open writes another one",
+          "[observe]") {
+  const ScratchFolder folder;
+  const std::string longer_than_a_piece((std::size_t{1} << 20) + 5, 'x');
+  for (const std::string& text : {std::string(), std::string("one\ntw"), longer_than_a_piece}) {
+    std::ofstream old(folder / "m", std::ios::binary);
+    old << text << std::flush;
+    REQUIRE(renew_file(folder / "m").ok());
+    old << "three\n" << std::flush;
+    CHECK(read(folder / "m") == text);
+  }
+  REQUIRE(renew_file(folder / "none").ok());
+  CHECK_FALSE(std::filesystem::exists(folder / "none"));
+}
+
+TEST_CASE("a file that cannot be renewed stays as it is", "[observe][errors]") {
+  const ScratchFolder folder;
+  std::ofstream(folder / "m") << "longer than fits";
+  {
+    const testing::SmallFiles full(3);
+    CHECK(renew_file(folder / "m").error().code == Errc::io_failed);
+  }
+  CHECK(read(folder / "m") == "longer than fits");
+  const std::filesystem::directory_iterator files(folder.path());
+  CHECK(std::distance(begin(files), end(files)) == 1);
+}
+
+TEST_CASE("renewing a long file takes no memory of its length", "[observe]") {
+  constexpr int kMiB = 96;
+  const ScratchFolder folder;
+  const std::filesystem::path path = folder / "m";
+  {
+    std::ofstream file(path, std::ios::binary);
+    const std::string mebibyte(std::size_t{1} << 20, 'x');
+    for (int i = 0; i < kMiB; ++i) file << mebibyte;
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {  // What it has had at most begins with what it has.
+    const std::int64_t before = testing::peak_memory_mib();
+    const bool is_renewed = renew_file(path).ok();
+    ::_exit(is_renewed && testing::peak_memory_mib() <= before + kMiB / 2 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  CHECK(std::filesystem::file_size(path) == std::uintmax_t{kMiB} << 20);
 }
 
 TEST_CASE("folders and full disks are errors", "[observe][errors]") {
