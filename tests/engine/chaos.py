@@ -25,6 +25,8 @@ most two windows are looked at, and all must be over within five minutes. Where 
   80 MiB of it, flat from then on: 387 where 385.7 were allowed). Of few events a quarter is short, and what moving state takes
   for the first time, the transport keeps: the bound is wide there. Descriptors may be more by what all other nodes take, which may
   have been few before; behind which event they grew, and of which kinds they are, is told.
+- So does each head that lived through a dozen looks, one behind each event or pair, and over a long run one head after the other (`Script.check_heads`
+  says what heads keep of steps). What each came to hold a step is told.
 - Each sample was trained once, each step is told once.
 - Windows of 20 steps around events equal the reference, a few of them as far as rounding goes (chaos_oracle.py). An event has one of its own
   where that of the events before it is over: each comes within some.
@@ -169,6 +171,7 @@ class Bench:
             steps = self.end(job, script, oracle)
             left.expect_nothing()
             self.numbers["memory_mib"] = script.check_memory()
+            self.numbers["head"] = script.check_heads()
             self.judge(oracle, steps, script)
         finally:
             job.close()

@@ -463,6 +463,76 @@ class Memory(unittest.TestCase):
         self.assertEqual((kinds["TCP listening"], kinds["TCP established"]), (1, 1))
 
 
+class HeadMemory(unittest.TestCase):
+    """Script.check_heads, of heads that were looked at behind each event, of five steps each; a look: MiB, descriptors, threads."""
+
+    def check(self, *heads):
+        script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
+        text, step = io.StringIO(), 0
+        with contextlib.redirect_stdout(text):
+            for number, looks in enumerate(heads):
+                for mib, descriptors, threads in looks:
+                    step += 5
+                    kinds = collections.Counter(pidfd=8, socket=descriptors - 8)
+                    script.heads.setdefault(71 + number, []).append((mib, descriptors, threads, kinds, step))
+                    script.memory.append({})
+                    script.tell_growth()
+            return script.check_heads(), text.getvalue()
+
+    def test_one_that_nodes_leave_and_join_is_flat(self):
+        told, said = self.check([(150 + 9 * (i % 4 == 0), 90 + 40 * (i % 3 == 0), 40 + 6 * (i % 5 == 0)) for i in range(40)])
+        self.assertEqual(told, {"mib": [150, 150], "steps": 98, "kib_per_step": 0.0, "of": 1})
+        self.assertIn("  head 71, 40 looks: ", said)
+        self.assertIn("; +0.0 KiB a step in 98 steps\n", said)
+
+    def test_one_that_grows_with_each_event_is_not(self):
+        for what, look in (("MiB", lambda i: (150 + 8 * i, 90, 40)), ("descriptors, .*; more descriptors at the end: 1.. socket", lambda i: (150, 90 + 9 * i, 40)),
+                           ("threads", lambda i: (150, 90, 40 + 2 * i))):
+            with self.assertRaisesRegex(Failure, f"^head 71 holds .* {what}"):
+                self.check([look(i) for i in range(24)])
+
+    def test_one_that_has_not_lived_through_many_is_not_judged(self):
+        self.assertEqual(self.check([(150 + 90 * i, 90, 40) for i in range(11)])[0], {})
+        with self.assertRaises(Failure):
+            self.check([(150 + 90 * i, 90, 40) for i in range(12)])
+
+    def test_it_tells_what_one_came_to_hold_a_step(self):
+        # By hand: 0.3 MiB an event of five steps are 61.4 KiB a step.
+        told, said = self.check([(150 + 0.3 * i, 90, 40) for i in range(24)])
+        self.assertAlmostEqual(told["kib_per_step"], 61.4, delta=0.1)
+        self.assertIn(f"{told['kib_per_step']:+} KiB a step in {told['steps']} steps", said)
+
+    def test_each_counts_for_itself_where_there_are_few_looks(self):
+        self.check(*([(150 + 60 * head, 90, 40)] * 8 for head in range(4)))
+        with self.assertRaisesRegex(Failure, "^head 73 holds"):
+            self.check([(150, 90, 40)] * 3, [(90, 90, 40)] * 12, [(150 + 9 * i, 90, 40) for i in range(20)])
+
+    def test_one_after_the_other_grows_with_the_run_where_each_is_flat(self):
+        self.check(*([(150 + 2 * head, 90, 40)] * 6 for head in range(20)))
+        with self.assertRaisesRegex(Failure, "^one head after the other holds .* MiB"):
+            self.check(*([(150 + 9 * head, 90, 40)] * 6 for head in range(20)))
+
+    def test_descriptors_of_all_nodes_may_come_to_it(self):
+        for more, is_fine in ((8 * 10, True), (8 * 10 + 1, False)):
+            looks = [(150, 10 if i < 16 else 11 + more, 40) for i in range(24)]
+            with contextlib.nullcontext() if is_fine else self.assertRaisesRegex(Failure, "head 71 holds .* descriptors"):
+                self.check(looks)
+
+    def test_it_tells_behind_which_event_descriptors_came(self):
+        _, said = self.check([(150, 90 + 17 * (i > 5) + 20 * (i > 9), 40) for i in range(12)], [(150, 130, 40)] * 2)
+        self.assertEqual([line for line in said.splitlines() if "at most before" in line], ["  head 71: 127 descriptors, 90 at most before; more: 37 socket"])
+
+    def test_a_look_around_looks_at_the_head(self):
+        script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
+        script._members = lambda: {}
+        head = types.SimpleNamespace(pid=os.getpid())
+        script.job = types.SimpleNamespace(history=[], nodes=[], head=head, last_step=lambda: 17, expect_ended=lambda: None)
+        script.look_around()
+        (look,) = script.heads[os.getpid()]
+        self.assertGreater(look[0], 1)
+        self.assertEqual(look[4], 17)
+
+
 class Rounding(unittest.TestCase):
     """A window whose job is `off` from the reference. `apart`: what two undisturbed runs differ by; `beside`: what each of them
     differs from the reference by."""

@@ -16,11 +16,35 @@ WAYS_TO_DRAIN = ("signal", "signal", "ctl", "ctl, then a signal")  # Half of the
 KILLED_HEADS, CUTS = 2, 4  # How often they are drawn, as the others in `Script._kinds`.
 FEWEST = 4  # Nodes: with fewer of them nobody is taken away.
 PEER_DESCRIPTORS = 9  # What a node has open for each other one at most (transport/README.md, "Descriptors"); of a lost one it keeps nothing for long.
+NODE_DESCRIPTORS = PEER_DESCRIPTORS + 1  # What the head has open for a node: it is one more peer, and orders it about.
+MIB_SLACK, THREADS_SLACK = 48, 8
+LONG_QUARTER = 9  # Looks: what is done for the first time, and kept for the next, is done in so many.
+HEAD_LOOKS = 12  # From so many on a head has lived through many events.
 
 
 def more_of(now, before):
     """In words, the kinds of descriptors of which there are more."""
     return ", ".join(f"{count} {kind}" for kind, count in (now - before).most_common())
+
+
+def middles(values):
+    """Of the second quarter, and of the last one. REQUIRES: four values."""
+    quarter = len(values) // 4
+    return statistics.median(values[quarter:2 * quarter + 1]), statistics.median(values[-quarter:])
+
+
+def expect_flat(who, held, slacks):
+    """Of looks at one process, or at one after the other: the middle of the last quarter is hardly more than that of the second one."""
+    quarter = len(held) // 4
+    for which, (what, slack) in enumerate(zip(("MiB", "descriptors", "threads"), slacks)):
+        before, after = middles([look[which] for look in held])
+        expect(after <= 1.1 * before + slack,
+               f"{who} holds {after:.0f} {what}, {before:.0f} before: {[round(look[which]) for look in held]}; "
+               f"more descriptors at the end: {more_of(held[-1][3], held[quarter][3])}")
+
+
+def in_figures(look):
+    return f"{look[0]:.0f} MiB, {look[1]} descriptors, {look[2]} threads"
 
 
 class Event:
@@ -43,6 +67,7 @@ class Script:
     def __init__(self, bench, job, count, address, link=None):
         self.bench, self.job, self.draw, self.count, self.address, self.link = bench, job, bench.draw, count, address, link
         self.touched, self.told, self.took, self.memory = set(), 0, {}, []
+        self.heads = {}  # Of each, by its process, in their order: what was held at each look, and the last step by then.
         self.fewest = []  # Nodes in the job, at least, until each look at memory.
         self.spared, self.most, self.cut_counts_until = [], {}, 0
         self.done = []  # Of the events that come together, those before.
@@ -262,7 +287,7 @@ class Script:
         print(f"  step {step}: " + ", ".join(f"{event.text}: {event.took:.1f} s" for event in events), flush=True)
 
     def look_around(self):
-        """Nobody was lost without a reason; who is out of the job is to end; how much the others hold."""
+        """Nobody was lost without a reason; who is out of the job is to end; how much the others hold, and the head."""
         for event in self.job.history[self.told:]:
             lost = set(event["nodes"]) - self.touched if event["kind"] in LOSSES[:2] else set()
             expect(not lost or time.monotonic() < self.cut_counts_until, f"lost, though nothing was done to {lost}: {event}\n{self.job.last_words()}")
@@ -278,15 +303,17 @@ class Script:
                 node.ends_by = time.monotonic() + self._limit()
         self.job.expect_ended()
         self.memory.append({node.pid: held_by(node.pid) for node in self.spared if node.runs()})
+        self.heads.setdefault(self.job.head.pid, []).append((*held_by(self.job.head.pid), self.job.last_step()))
         self.fewest.append(min([len(self.members), *self.fewest[-1:]]))
         self.tell_growth()
 
     def tell_growth(self):
-        """Behind which event a node came to have more descriptors open than before, by what two peers take, and of which kinds."""
-        for pid, look in self.memory[-1].items():
+        """Behind which event a node, or the head, came to have more descriptors open than before, by what two peers take, and of which kinds."""
+        newest = [("head", pid, looks[-1]) for pid, looks in list(self.heads.items())[-1:]]
+        for who, pid, look in [*(("process", pid, look) for pid, look in self.memory[-1].items()), *newest]:
             most = self.most.setdefault(pid, look)
             if look[1] >= most[1] + 2 * PEER_DESCRIPTORS:
-                print(f"  process {pid}: {look[1]} descriptors, {most[1]} at most before; more: {more_of(look[3], most[3])}", flush=True)
+                print(f"  {who} {pid}: {look[1]} descriptors, {most[1]} at most before; more: {more_of(look[3], most[3])}", flush=True)
                 self.most[pid] = look
 
     def slowest(self):
@@ -313,16 +340,45 @@ class Script:
             quarter = len(held) // 4
             if quarter == 0:
                 continue
-            slacks = (240, 128, 8)
-            if quarter > 8:
+            slacks = (240, 128, THREADS_SLACK)
+            if quarter >= LONG_QUARTER:
                 work = self.more_of_work([(at, look[pid][0]) for at, look in enumerate(self.memory) if pid in look], 2 * quarter)
-                slacks = (48 + work, PEER_DESCRIPTORS * (self.count - 1), 8)
-            for which, (what, slack) in enumerate(zip(("MiB", "descriptors", "threads"), slacks)):
-                before, after = (statistics.median(look[which] for look in looks) for looks in (held[quarter:2 * quarter + 1], held[-quarter:]))
-                expect(after <= 1.1 * before + slack,
-                       f"process {pid} holds {after:.0f} {what}, {before:.0f} before: {[round(look[which]) for look in held]}; "
-                       f"more descriptors at the end: {more_of(held[-1][3], held[quarter][3])}")
-            print(f"  process {pid}: {held[quarter][0]:.0f} MiB, {held[quarter][1]} descriptors, {held[quarter][2]} threads; at the end "
+                slacks = (MIB_SLACK + work, PEER_DESCRIPTORS * (self.count - 1), THREADS_SLACK)
+            expect_flat(f"process {pid}", held, slacks)
+            print(f"  process {pid}: {in_figures(held[quarter])}; at the end "
                   f"{held[-1][0]:.0f}, {held[-1][1]}, {held[-1][2]}", flush=True)
             told.append([round(held[quarter][0]), round(held[-1][0])])
         return told
+
+    def check_heads(self):
+        """The same of heads, by the slack of nodes that were there for long: of each that lived through `HEAD_LOOKS` looks or more, and
+        where there are many looks, of one head after the other as if they were one. A head has no state that comes for the first time,
+        and its work does not grow where nodes are fewer.
+
+        All that a head keeps of steps has an end, and one that takes over has no more in memory than the ends of files that grow with
+        steps: 4,096 learned factors at most in each of two tables (balancer/corrections/shape_factors.hpp; 0.6 MiB), 24 bytes of each step
+        that is in a trace, which is thinned at 100 MB (runtime/observe/trace_writer.cpp; some 40 KiB of 800 steps), the ratios of 1,024 steps
+        (engine/profiling/profile_check.cpp), the times of 50 (runtime/observe/time_left.cpp) and of 20 for each node
+        (actors/supervisor/slow_nodes.hpp), two steps under way, and twice the id of each bad sample, which the data bound
+        (actors/coordination/step_loop.hpp, engine/run/run_folder.hpp). Of events 24 bytes each, of a mark in the trace, and as much of each
+        process that ever joined (transport/links.hpp). Together that is below 1 MiB here: the slack is for what allocators and the
+        transport keep. Lives of heads are short: what takes long to show in one, as a MiB an event, is to be read from KiB a step,
+        which each run tells.
+
+        Returns of the one that was looked at over most steps how many MiB it held in its second quarter and at the end, over how
+        many steps, KiB a step, and how many heads there were; empty where none lived for so long."""
+        slacks, longest = (MIB_SLACK, NODE_DESCRIPTORS * self.count, THREADS_SLACK), {}
+        for pid, looks in self.heads.items():
+            if len(looks) < HEAD_LOOKS:
+                continue
+            expect_flat(f"head {pid}", looks, slacks)
+            (before, after), (first, last) = (middles([look[which] for look in looks]) for which in (0, 4))
+            steps, each = round(last - first), round(1024 * (after - before) / max(1, last - first), 1)
+            print(f"  head {pid}, {len(looks)} looks: {in_figures(looks[len(looks) // 4])}; at the end "
+                  f"{looks[-1][0]:.0f}, {looks[-1][1]}, {looks[-1][2]}; {each:+} KiB a step in {steps} steps", flush=True)
+            if not longest or steps > longest["steps"]:
+                longest = {"mib": [round(before), round(after)], "steps": steps, "kib_per_step": each, "of": len(self.heads)}
+        every = [look for looks in self.heads.values() for look in looks]
+        if len(every) // 4 >= LONG_QUARTER:
+            expect_flat("one head after the other", every, slacks)
+        return longest

@@ -8,6 +8,10 @@ chaos.py, reconfiguration.py and recovery.py append a line for each of their cas
 environment. A line has what every kept line has (tests/support/kept_lines.py), `case`, `numbers` that were counted until it ended,
 `seconds`, and, where it has not passed, `result`: failed, skipped, or ended by somebody. Where the file is records.jsonl the table
 is written anew with each line.
+
+Of memory chaos.py counts `memory_mib`, of each node that nothing was done to [MiB held in its second quarter, MiB at the end], and `head`, of the
+head that was looked at over most steps {mib: the same two, as the middles of their quarters; steps (between these), kib_per_step, of: heads there were};
+empty where no head lived for long (`Script.check_heads`).
 """
 
 import os
@@ -93,6 +97,8 @@ def in_words(key, value):
         return f"slowest: {', '.join(f'{what} {took} ms' for what, took in value.items())}" if value else ""
     if key == "memory_mib":
         return f"memory {' and '.join(f'{before} to {after} MiB' for before, after in value)}" if value else ""
+    if key == "head":
+        return "head {} to {} MiB in {steps:,} steps, {kib_per_step:+} KiB a step, of {of} heads".format(*value["mib"], **value) if value else ""
     words = {"seed": "seed {}", "events": "{} events", "jobs": "{} jobs", "steps": "{:,} steps", "windows": "{} windows",
              "by_rounding": "{} of them as far as rounding goes", "worst_parameters": "parameters within {:.2g}",
              "worst_losses": "losses within {:.2g}", "worst": "equal the reference within {:.2g}", "off": "off by {:.2g} at the end",

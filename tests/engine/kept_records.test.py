@@ -180,6 +180,19 @@ class Scripts(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             self.assertEqual(script.check_memory(), [[302, 307], [280, 280]])
 
+    def test_of_chaos_keep_what_the_head_of_most_steps_held(self):
+        # By hand: of twelve looks, four steps apart, the second quarter is 3 to 6 and the last one 9 to 11: 4.5 and 10 in the middle, 22 steps
+        # and 5.5 MiB from each other. The other head was looked at over fewer steps.
+        script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
+        kinds = collections.Counter(socket=60)
+        script.heads = {1: [(100 + look, 60, 12, kinds, 100 + 4 * look) for look in range(12)],
+                        2: [(200, 60, 12, kinds, 200 + 3 * look) for look in range(12)]}
+        with contextlib.redirect_stdout(io.StringIO()):
+            head = script.check_heads()
+        self.assertEqual(head, {"mib": [104, 110], "steps": 22, "kib_per_step": 256.0, "of": 2})
+        self.assertEqual(kept_records.in_words("head", {**head, "steps": 1022}), "head 104 to 110 MiB in 1,022 steps, +256.0 KiB a step, of 2 heads")
+        self.assertEqual(kept_records.in_words("head", {}), "")
+
     def test_of_losses_keep_the_longest_of_each_phase(self):
         events = [{key: 0.4 for key in recovery.PHASES} | {"copy_ms": 25.6}, {key: 0 for key in recovery.PHASES} | {"replay_ms": 310.0}]
         self.assertEqual(recovery.slowest_phases(types.SimpleNamespace(events=lambda: events)), {"copy": 26, "replay": 310})
