@@ -25,6 +25,11 @@ struct UcxOptions {
   std::string net_devices = "all";
   /// How often idle connections are checked. Detection over shared memory takes about twice this.
   std::chrono::milliseconds keepalive{200};
+  /// How long a connection may take to come up, until the peer's process has answered to it; then
+  /// it is lost. Longer than the system's first three tries, which end after 3 s. Of the time in
+  /// which this process is held up little counts. The default is twice the default of
+  /// `cluster.heartbeat_timeout_s`, as of any other way on which nothing comes.
+  std::chrono::milliseconds connect_timeout{6000};
   /// How long the thread polls after the last progress before it sleeps, while a message is under
   /// way. Each microsecond costs a core.
   std::chrono::microseconds spin{5};

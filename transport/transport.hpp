@@ -79,9 +79,10 @@ struct MutableBuffer {
   std::shared_ptr<void> owner = nullptr;
 };
 
-/// Hears that a connected peer vanished, after all operations with it have failed. Called once per
-/// connection, from a thread of the transport: it must not block. Not called for `disconnect`.
-using PeerFailureHandler = std::function<void(Peer, const Error&)>;
+/// Hears that a connected peer vanished, after all operations with it have failed. `was_up`: not
+/// where its process never answered to the connection, and either end may be at fault. Called once
+/// per connection, from a thread of the transport: it must not block. Not called for `disconnect`.
+using PeerFailureHandler = std::function<void(Peer, const Error&, bool was_up)>;
 
 class Transport {
  public:

@@ -118,8 +118,8 @@ void opened(Self self, const NodeReady& ready) {
   state.ready = ready;
   state.epochs = data::Epochs(state.resources->dataset->size());
   state.resources->transport->on_peer_failure(
-      [node = caf::actor_cast<NodeActor>(self), resources = state.resources](transport::Peer peer,
-                                                                             const Error& error) {
+      [node = caf::actor_cast<NodeActor>(self), resources = state.resources](
+          transport::Peer peer, const Error& error, bool /*was_up*/) {
         resources->losses.lose(peer, error);
         caf::anon_send(node, lost_atom::value, NodeId{peer}, error.message);
       });

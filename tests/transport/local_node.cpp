@@ -24,7 +24,7 @@ Outcome to_outcome(const Status& status) {
 class LocalNode final : public TestNode {
  public:
   explicit LocalNode(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
-    transport_->on_peer_failure([failures = failures_](Peer peer, const Error&) {
+    transport_->on_peer_failure([failures = failures_](Peer peer, const Error&, bool /*was_up*/) {
       const std::lock_guard lock(failures->mutex);
       failures->peers.push_back(peer);
     });

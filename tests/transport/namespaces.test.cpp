@@ -44,12 +44,26 @@ class Hosts {
   /// At this host's end of the cable; the other one sees that nothing is there any more.
   void unplug(int host) { run("ip -n " + name(host) + " link set " + name(host) + " down"); }
 
+  /// What this host sends to the other one goes nowhere, and nobody is told.
+  void lose_all(int host) {
+    const auto other = "10.77.0." + std::to_string(2 - host);
+    run("ip -n " + name(host) + " neigh replace " + other + " lladdr 02:00:00:00:00:99 dev " +
+        name(host) + " nud permanent");
+  }
+  void lose_nothing(int host) {
+    run("ip -n " + name(host) + " neigh del 10.77.0." + std::to_string(2 - host) + " dev " +
+        name(host));
+  }
+
  private:
   bool ok_ = false;
 };
 
-std::unique_ptr<TestNode> node_on(const Hosts& hosts, int host) {
+std::unique_ptr<TestNode> node_on(
+    const Hosts& hosts, int host,
+    std::chrono::milliseconds connect_timeout = std::chrono::seconds(6)) {
   auto options = options_of({"ucx", "self,tcp", true}, host, nullptr);
+  options.ucx.connect_timeout = connect_timeout;
   options.ucx.net_devices = hosts.name(host);
   return make_process_node("ucx", options, hosts.name(host));
 }
@@ -115,6 +129,26 @@ TEST_CASE("a host that does not answer holds up nobody who connects to it", "[tr
   // The system asks for three seconds where the host is, and a call that waits does so, too.
   CHECK(std::chrono::steady_clock::now() - begun < std::chrono::seconds(2));
   CHECK(first->wait(send, 10000).code == Errc::transport_failed);
+}
+
+TEST_CASE("a way that drops everything in silence is given up by both ends",
+          "[transport][errors]") {
+  Hosts hosts;
+  if (!hosts.ok()) SKIP("network namespaces need root and the programs of iproute2");
+  const auto first = node_on(hosts, 0, std::chrono::seconds(1));
+  const auto second = node_on(hosts, 1, std::chrono::seconds(1));
+  hosts.lose_all(0);  // Nor does the second one hear that what it sends has come.
+  connect(*first, *second);
+  const int receive = first->receive(1, tag(1), 8), other = second->receive(0, tag(1), 8);
+  // The system would try for two minutes.
+  for (const auto& outcome : {first->wait(receive, 10000), second->wait(other, 10000)}) {
+    CHECK(outcome.code == Errc::transport_failed);
+    CHECK_THAT(outcome.message, Catch::Matchers::ContainsSubstring(
+                                    "the connection to it did not come up within 1 s"));
+  }
+  hosts.lose_nothing(0);
+  connect(*first, *second);
+  check_works(*first, *second);
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ std::unique_ptr<TestNode> make_process_node(const std::string& backend,
                                    std::to_string(options.receives_max.count()),
                                    std::to_string(options.unexpected_max.count()),
                                    options.ucx.tls,
-                                   options.ucx.net_devices};
+                                   options.ucx.net_devices,
+                                   std::to_string(options.ucx.connect_timeout.count())};
   if (!network_namespace.empty()) {
     // Process ids of its own as well: on another host nobody can watch the process either.
     command.insert(command.begin(), {"ip", "netns", "exec", network_namespace, "unshare", "--pid",

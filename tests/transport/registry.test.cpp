@@ -53,6 +53,9 @@ TEST_CASE("options out of range are refused", "[transport][errors]") {
   options = good();
   options.ucx.spin = std::chrono::microseconds(-1);
   CHECK(error_of("ucx", options).code == Errc::invalid_argument);
+  options = good();
+  options.ucx.connect_timeout = std::chrono::milliseconds(0);
+  CHECK(error_of("ucx", options).code == Errc::invalid_argument);
 }
 
 TEST_CASE("transports or devices that UCX does not have are named", "[transport][errors]") {

@@ -1,11 +1,12 @@
 // The helper program: a node that does what its standard input says, see node_protocol.hpp.
 //
-// usage: transport_node BACKEND SELF RECEIVES_MAX UNEXPECTED_MAX TLS NET_DEVICES
+// usage: transport_node BACKEND SELF RECEIVES_MAX UNEXPECTED_MAX TLS NET_DEVICES CONNECT_TIMEOUT_MS
 
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
@@ -82,6 +83,7 @@ int run(char** arguments) {
   options.unexpected_max = Bytes{std::atoll(arguments[4])};
   options.ucx.tls = arguments[5];
   options.ucx.net_devices = arguments[6];
+  options.ucx.connect_timeout = std::chrono::milliseconds(std::atoll(arguments[7]));
   auto transport = create_transport(arguments[1], options);
   std::string text;
   if (!transport) {
@@ -102,6 +104,6 @@ int run(char** arguments) {
 
 int main(int count, char** arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // No helper outlives a test program that crashed.
-  if (count != 7) return 2;
+  if (count != 8) return 2;
   return troupe::transport::testing::run(arguments);
 }

@@ -36,7 +36,7 @@ class InprocTransport::Afterwards {
     for (const auto& message : remains.messages) complete(message.completion, sends);
   }
   void call(const PeerFailureHandler& handler, Peer peer, const Error& error) {
-    if (handler) calls_.push_back([handler, peer, error] { handler(peer, error); });
+    if (handler) calls_.push_back([handler, peer, error] { handler(peer, error, true); });
   }
   void run() {
     for (auto& [completion, status] : completions_) completion.complete(std::move(status));

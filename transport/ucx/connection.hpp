@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transport/ucx/messenger.hpp"
+#include "transport/ucx/opening.hpp"
 
 namespace troupe::transport {
 
@@ -48,6 +49,7 @@ struct Messenger::Channel {
 /// A way to the peer: an endpoint of one worker.
 struct Messenger::Path {
   ucp_ep_h endpoint = nullptr;
+  ucs_status_ptr_t probe = nullptr;   ///< A flush that was begun with the network's endpoint.
   ucs_status_ptr_t flush = nullptr;   ///< Of the goodbye.
   ucs_status_ptr_t ending = nullptr;  ///< Of the endpoint.
 };
@@ -67,10 +69,11 @@ struct Messenger::Request {
 struct Messenger::Connection {
   Messenger* messenger = nullptr;
   Peer peer = -1;
-  AccessToken token{};      ///< Of the peer, on messages that go.
-  Link theirs;              ///< On messages that come.
-  Link ours;                ///< On messages that go.
-  std::vector<Path> paths;  ///< The network, then the channel; messages take the last.
+  AccessToken token{};             ///< Of the peer, on messages that go.
+  Link theirs;                     ///< On messages that come.
+  Link ours;                       ///< On messages that go.
+  std::vector<Path> paths;         ///< The network, then the channel; messages take the last.
+  std::optional<Opening> opening;  ///< Until it is up, or for ever.
   std::uint64_t sent = 0;
   std::list<Request> requests;
   std::vector<std::byte> channel_address;  ///< Until it is offered to the peer.
@@ -79,6 +82,7 @@ struct Messenger::Connection {
   // Once it is closed:
   std::optional<Error> error;  ///< What its operations end with.
   bool tell_handler = false;
+  bool was_up = true;                     ///< Before it was.
   std::vector<Incoming::Offered> offers;  ///< Nobody took them: released after the endpoints.
   bool forced = false;  ///< The endpoints are being closed; before, a goodbye leaves.
   std::chrono::steady_clock::time_point deadline;  ///< Of the present one of the two.

@@ -3,6 +3,7 @@
 #include "transport/ucx/messenger.hpp"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 
 #include "transport/failures.hpp"
@@ -33,6 +34,19 @@ bool is_complete(ucs_status_ptr_t& request) {
   return true;
 }
 
+/// Null, and nothing to free, where it was complete at once.
+bool has_succeeded(ucs_status_ptr_t& request) {
+  if (UCS_PTR_IS_ERR(request)) return false;
+  if (request != nullptr && ucp_request_check_status(request) != UCS_OK) return false;
+  return is_complete(request);
+}
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  std::ostringstream text;
+  text << std::chrono::duration<double>(time).count() << " s";
+  return text.str();
+}
+
 }  // namespace
 
 Messenger::Messenger(const TransportOptions& options, UcxWorker& network, UcxContext shared_memory,
@@ -40,6 +54,7 @@ Messenger::Messenger(const TransportOptions& options, UcxWorker& network, UcxCon
     : self_(options.self),
       receives_max_(options.receives_max),
       unexpected_max_(options.unexpected_max),
+      connect_timeout_(options.ucx.connect_timeout),
       process_(self.process),
       token_(self.token),
       identity_(self.identity),
@@ -76,6 +91,7 @@ Status Messenger::connect(Peer peer, const UcxAddress& address) {
     return status;
   }
   lost_.erase(peer);
+  begin_opening(*connection);
   watch_process(*connection, address.identity);
   open_channel(*connection, address.identity);
   open_[peer] = std::move(connection);
@@ -108,6 +124,36 @@ Status Messenger::add_path(Connection& connection, const UcxWorker& worker,
       "cannot connect to peer " + std::to_string(connection.peer) + ": " + loss_words(status), "",
       "let both nodes use the same transports and network devices; a process, the head too, that "
       "began while the network of its machine was down has to be started again"};
+}
+
+/// Says nothing to the peer that its process would hear: UCX connects by itself, and answers from
+/// the peer's loop, which runs from its transport's beginning.
+void Messenger::begin_opening(Connection& connection) {
+  auto& network = connection.paths.front();
+  const ucp_request_param_t param{};
+  network.probe = ucp_ep_flush_nbx(network.endpoint, &param);
+  connection.opening.emplace(Clock::now(), connect_timeout_);
+  loop_->tick_soon();
+}
+
+bool Messenger::is_up(Connection& connection) {
+  if (connection.opening && has_succeeded(connection.paths.front().probe))
+    connection.opening.reset();
+  return !connection.opening;
+}
+
+/// Ends those that are late. True where any is not up. What the system tells of a way that drops
+/// everything comes after two minutes, and of one that the other side alone saw break never.
+bool Messenger::watch_openings() {
+  bool any = false;
+  for (const auto& [peer, connection] : open_) {
+    if (is_up(*connection)) continue;
+    any = true;
+    if (!connection->opening->is_late(Clock::now())) continue;
+    fail_later(connection->theirs, "is out of reach: the connection to it did not come up within " +
+                                       seconds_text(connect_timeout_));
+  }
+  return any;
 }
 
 void Messenger::watch_process(Connection& connection, const ProcessIdentity& identity) {
@@ -149,6 +195,7 @@ void Messenger::close(Peer peer, const Error& error, bool tell_peer, bool tell_h
   if (tell_handler) lost_.insert_or_assign(peer, error);
   connection->error = error;
   connection->tell_handler = tell_handler;
+  connection->was_up = is_up(*connection);
   if (connection->watch >= 0) loop_->unwatch(connection->watch);
 
   forget_link(connection->theirs, error, connection.get());
@@ -186,7 +233,8 @@ bool Messenger::is_gone(Connection& connection) {
     if (!flushed && Clock::now() < connection.deadline) return false;
     force_close(connection);
   }
-  return all_complete(&Path::flush) && all_complete(&Path::ending) && connection.requests.empty();
+  return all_complete(&Path::probe) && all_complete(&Path::flush) && all_complete(&Path::ending) &&
+         connection.requests.empty();
 }
 
 /// Of a force-closed connection that UCX keeps for long. What waits for room in the full queue of a
@@ -223,9 +271,8 @@ bool Messenger::reap_closing() {
     end_requests(connection);
     if (connection.tell_handler && handler_) {
       finished_.push_back({Completion(), Done{},
-                           [handler = handler_, peer = connection.peer, error = *connection.error] {
-                             handler(peer, error);
-                           }});
+                           [handler = handler_, peer = connection.peer, error = *connection.error,
+                            was_up = connection.was_up] { handler(peer, error, was_up); }});
     }
     auto& next = gone ? ended_ : parked_;
     next.splice(next.end(), closing_, it++);
@@ -240,7 +287,8 @@ bool Messenger::reap_closing() {
 
 bool Messenger::tick() {
   reap_closing();
-  return !closing_.empty() || !parked_.empty();
+  const bool any_opens = watch_openings();
+  return any_opens || !closing_.empty() || !parked_.empty();
 }
 
 bool Messenger::progress() {

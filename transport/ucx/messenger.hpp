@@ -10,15 +10,21 @@
 // Peers on this machine are reached twice: over the network, by which they introduce themselves,
 // and over a channel, shared memory that only the two use. The end of either ends the connection.
 //
+// A connection is up once a flush of its endpoint is complete, which is begun with it: UCX
+// completes one when the peer's UCX has answered to the connection, whether its process has
+// connected or not.
+//
 // A connection: open -> (disconnect) -> a goodbye leaves -> force-closed -> gone, or
-// open -> (error, goodbye of the peer, end of its process) -> force-closed -> gone. If UCX keeps a
-// request for long, its operation fails anyway; where it was the channel's, the channel goes, and
-// with it what UCX held. A request of the network stays parked with its buffer until UCX is done.
+// open -> (error, goodbye of the peer, end of its process, not up in time) -> force-closed -> gone.
+// If UCX keeps a request for long, its operation fails anyway; where it was the channel's, the
+// channel goes, and with it what UCX held. A request of the network stays parked with its buffer
+// until UCX is done.
 
 #pragma once
 
 #include <ucp/api/ucp.h>
 
+#include <chrono>
 #include <functional>
 #include <list>
 #include <map>
@@ -133,6 +139,9 @@ class Messenger final : public EventLoop::Client {
 
   // Connections.
   void fail_later(Link link, const std::string& how);
+  void begin_opening(Connection& connection);
+  bool is_up(Connection& connection);
+  bool watch_openings();
   void close(Peer peer, const Error& error, bool tell_peer, bool tell_handler);
   void say_goodbye(Connection& connection);
   void force_close(Connection& connection);
@@ -146,6 +155,7 @@ class Messenger final : public EventLoop::Client {
   const Peer self_;
   const Bytes receives_max_;
   const Bytes unexpected_max_;
+  const std::chrono::milliseconds connect_timeout_;
   const std::uint64_t process_;
   const AccessToken token_;
   const ProcessIdentity identity_;

@@ -144,6 +144,9 @@ Status check(const UcxOptions& options) {
                      " ms; 1 to 1000 lets a vanished peer be noticed in time",
                  "", ""};
   }
+  if (options.connect_timeout.count() <= 0) {
+    return Error{Errc::invalid_argument, "connect_timeout must be above 0 ms", "", ""};
+  }
   if (options.spin.count() < 0) {
     return Error{Errc::invalid_argument, "spin must be 0 us or more", "", ""};
   }

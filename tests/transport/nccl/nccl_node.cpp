@@ -49,7 +49,7 @@ class Node {
     options.ucx.tls = "self,tcp";
     options.ucx.net_devices = "lo";
     transport_ = std::move(create_transport("ucx", options)).value();
-    transport_->on_peer_failure([this](Peer peer, const Error& why) {
+    transport_->on_peer_failure([this](Peer peer, const Error& why, bool /*was_up*/) {
       const std::lock_guard lock(mutex_);
       for (const auto& [number, group] : groups_)
         if (group) group->lose(peer, why);
