@@ -187,8 +187,12 @@ bool Membership::miss(NodeId reporter, NodeId peer, NoWay why) {
 
 bool Membership::is_miss_explained() const {
   return !missed_.empty() &&
-         std::none_of(missed_.begin(), missed_.end(),
-                      [this](const auto& entry) { return is_there(entry.first); });
+         std::none_of(missed_.begin(), missed_.end(), [this](const auto& entry) {
+           const auto& [peer, reporters] = entry;
+           return is_there(peer) &&
+                  std::any_of(reporters.begin(), reporters.end(),
+                              [this](NodeId reporter) { return is_there(reporter); });
+         });
 }
 
 std::vector<Suspect> Membership::suspects(const StatePlacement& held,

@@ -176,7 +176,7 @@ class Membership {
   /// Who is missed in this generation, or since one before it where a connection broke whose ends
   /// are both still there, and who says so.
   const std::map<NodeId, std::set<NodeId>>& missed() const { return missed_; }
-  /// Whether all that were missed are lost by now.
+  /// Whether of each two of whom one misses the other one is lost by now.
   bool is_miss_explained() const;
   /// Those that are there, most suspicious first: who lost its network may name many others before
   /// any of them names it, so that what counts first is with how many it lost its connection, then

@@ -151,6 +151,18 @@ TEST_CASE("the most suspicious node lost the most connections, then is named mos
   CHECK(members.missed().empty());
 }
 
+TEST_CASE("that nodes miss each other is explained by the loss of one of them", "[coordination]") {
+  Membership members = members_of(3);
+  members.begin_generation();
+  members.miss(NodeId{0}, NodeId{1});
+  members.miss(NodeId{1}, NodeId{0});  // As of a way that was never there.
+  CHECK_FALSE(members.is_miss_explained());
+  members.gone(NodeId{1});
+  CHECK(members.is_miss_explained());
+  members.miss(NodeId{2}, NodeId{0});  // That is another matter.
+  CHECK_FALSE(members.is_miss_explained());
+}
+
 TEST_CASE("a way that broke is broken in the next generation too, where both ends are there still",
           "[coordination]") {
   Membership members = members_of(4);
