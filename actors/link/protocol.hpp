@@ -138,7 +138,8 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<KeptCheckpointPtr>,
     // A node's connection was lost a moment ago (from itself).
     caf::reacts_to<lost_atom, NodeId, std::int32_t>,
-    // A node has lost its connection to another one; how, in its transport's words.
+    // A node has lost its connection to another one; how, in its transport's words. The head is one
+    // more node behind all places; it misses a node where there never was a way, as that node says.
     caf::reacts_to<lost_atom, NodeId, NodeId, EpochNumber, std::string>,
     // The same of one that could not be made: the next configuration tries anew.
     caf::reacts_to<unreached_atom, NodeId, NodeId, EpochNumber, std::string>,
@@ -228,8 +229,9 @@ using NodeActor = caf::typed_actor<
     caf::reacts_to<leave_atom, std::string>,
     // The supervisor lives; every `cluster.heartbeat_interval_s`.
     caf::reacts_to<alive_atom>,
-    // The connection to another node was lost, and how (from its transport).
-    caf::reacts_to<lost_atom, NodeId, std::string>,
+    // The connection to another node was lost, whether it had been up, and how (from its
+    // transport).
+    caf::reacts_to<lost_atom, NodeId, bool, std::string>,
     // A head was found, in place of one that was lost (from itself).
     caf::reacts_to<join_atom, caf::strong_actor_ptr>,
     // Time passes (from itself).

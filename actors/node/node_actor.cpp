@@ -119,9 +119,9 @@ void opened(Self self, const NodeReady& ready) {
   state.epochs = data::Epochs(state.resources->dataset->size());
   state.resources->transport->on_peer_failure(
       [node = caf::actor_cast<NodeActor>(self), resources = state.resources](
-          transport::Peer peer, const Error& error, bool /*was_up*/) {
+          transport::Peer peer, const Error& error, bool was_up) {
         resources->losses.lose(peer, error);
-        caf::anon_send(node, lost_atom::value, NodeId{peer}, error.message);
+        caf::anon_send(node, lost_atom::value, NodeId{peer}, was_up, error.message);
       });
   state.loader =
       self->spawn<caf::detached>(loader, state.resources, caf::actor_cast<NodeActor>(self));
@@ -339,7 +339,9 @@ NodeActor::behavior_type node(Self self, NodeResources* resources, SupervisorAct
         self->state.silence.heard(self->clock().now());
         head_is_back(self);
       },
-      [self](lost_atom, NodeId peer, const std::string& how) { peer_lost(self, peer, how); },
+      [self](lost_atom, NodeId peer, bool was_up, const std::string& how) {
+        peer_lost(self, peer, was_up, how);
+      },
       [self](join_atom, const caf::strong_actor_ptr& found) { head_found(self, found); },
       [self](tick_atom) { watch(self); },
       [self](const engine::Prepared& prepared) { self->send(self->state.supervisor, prepared); },

@@ -66,6 +66,7 @@ struct LostHead {
 struct PeerWay {
   ByteString address;                 ///< Where: a place may be taken by another process.
   std::optional<std::string> broken;  ///< How, once it is: it is not made again.
+  bool was_there = true;              ///< Before that: else it never came up.
 };
 
 struct NodeState {

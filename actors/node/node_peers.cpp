@@ -16,18 +16,24 @@ bool is_place_of_head(const NodeState& state, NodeId peer) {
   return peer.value >= state.resources->setup.job.cluster.nodes;
 }
 
-/// Of the newest layout, whose number it bears: the supervisor drops what is of another one.
-void tell_broken(NodeSelf self, NodeId peer, const std::string& how) {
+/// Of the newest layout, whose number it bears: the supervisor drops what is of another one. A way
+/// that was never there its other end misses, too: between nodes either may be at fault, and the
+/// one that says so first is no more suspect than the other. That the head misses this node costs
+/// it its place also behind the layout, where a way that broke waits for the model's collection.
+void tell_broken(NodeSelf self, NodeId peer, const PeerWay& way) {
   const auto& state = self->state;
-  self->send(state.supervisor, lost_atom::value, state.resources->node, peer,
-             state.configuration.epoch_number, how);
+  const NodeId own = state.resources->node;
+  const EpochNumber epoch_number = state.configuration.epoch_number;
+  if (way.was_there || !is_place_of_head(state, peer))
+    self->send(state.supervisor, lost_atom::value, own, peer, epoch_number, *way.broken);
+  if (!way.was_there)
+    self->send(state.supervisor, lost_atom::value, peer, own, epoch_number, *way.broken);
 }
 
 /// Of all ways that broke: the one to the head, or those to nodes.
 void tell_all_broken(NodeSelf self, bool to_head) {
   for (const auto& [peer, way] : self->state.connected)
-    if (way.broken && is_place_of_head(self->state, peer) == to_head)
-      tell_broken(self, peer, *way.broken);
+    if (way.broken && is_place_of_head(self->state, peer) == to_head) tell_broken(self, peer, way);
 }
 
 /// Of a node both ends are missed: where a way was never there, either may be at fault, and the one
@@ -84,11 +90,12 @@ bool connect_peers(NodeSelf self) {
   return reaches_all;
 }
 
-void peer_lost(NodeSelf self, NodeId peer, const std::string& how) {
+void peer_lost(NodeSelf self, NodeId peer, bool was_up, const std::string& how) {
   const auto way = self->state.connected.find(peer);
   if (way == self->state.connected.end()) return;
   way->second.broken = how;
-  tell_broken(self, peer, how);
+  way->second.was_there = was_up;
+  tell_broken(self, peer, way->second);
 }
 
 void tell_broken_ways(NodeSelf self) { tell_all_broken(self, /*to_head=*/false); }

@@ -16,9 +16,10 @@ void disconnect_peers(NodeState& state);
 /// peer new again. Returns whether all are connected.
 bool connect_peers(NodeSelf self);
 
-/// The way to a peer broke, `how`: tells the supervisor, which alone can tell whether the peer is
-/// lost, or the way to it, or this node. Nothing where the peer was let go of.
-void peer_lost(NodeSelf self, NodeId peer, const std::string& how);
+/// The way to a peer broke, or never came up (`was_up`), `how`: tells the supervisor, which alone
+/// can tell whether the peer is lost, or the way to it, or this node. Nothing where the peer was
+/// let go of.
+void peer_lost(NodeSelf self, NodeId peer, bool was_up, const std::string& how);
 
 /// Says again which ways to nodes of its newest layout are broken: nobody may have heard it,
 /// because no head was there, or another layout had begun. Before it connects, which may take long.

@@ -192,8 +192,11 @@ void peer_missed(Self self, NodeId reporter, NodeId peer, EpochNumber epoch_numb
                  const std::string& how, NoWay why) {
   auto& state = self->state;
   if (epoch_number != state.job.members.generation()) return;
-  if (peer.index() == state.job.members.size())
-    return head_missed(self, reporter, "it does not reach the head for tensors: " + how, why);
+  const auto is_head = [&](NodeId node) { return node.index() == state.job.members.size(); };
+  if (is_head(reporter) || is_head(peer))
+    return head_missed(self, is_head(peer) ? reporter : peer,
+                       "it does not reach the head for tensors: " + how, why,
+                       /*was_there=*/is_head(peer));
   if (!state.job.members.miss(reporter, peer, why)) return;
   // Either may be the lost one.
   for (const NodeId node : {reporter, peer}) state.job.members.suspect(node, now(self));
@@ -288,9 +291,9 @@ Error no_way_to_head(const SupervisorState& state, NodeId node) {
 
 }  // namespace
 
-void head_missed(Self self, NodeId node, const std::string& how, NoWay why) {
+void head_missed(Self self, NodeId node, const std::string& how, NoWay why, bool was_there) {
   auto& state = self->state;
-  if (!needs_way_to_head(state, node)) {
+  if (was_there && !needs_way_to_head(state, node)) {
     if (why == NoWay::broken && state.job.members.lose_way_to_head(node, with_hosts(state, how)))
       state.resources->logger.warning(
           describe(state.job.members, node) +

@@ -64,15 +64,16 @@ std::optional<std::string> go_on_without(SupervisorSelf self, NodeId lost, const
 void do_without_holder(SupervisorSelf self, NodeId lost, const std::string& what);
 
 /// A node misses a peer, `how` in its transport's words; who of them is lost shows a moment later.
+/// The head is the node behind all places: as a reporter, of a way that was never there.
 void peer_missed(SupervisorSelf self, NodeId reporter, NodeId peer, EpochNumber epoch_number,
                  const std::string& how, NoWay why = NoWay::broken);
 
 /// A node and the head have no way for tensors, `how`, though it answers. It is done without in a
-/// moment, unless it is lost by then, or no node has such a way. One that breaks while steps run
-/// costs nobody yet: nothing goes that way before the model is collected. Nor does one that could
-/// not be made where no layout waits for it any more: the next one tries anew.
+/// moment, unless it is lost by then, or no node has such a way. One that was there and breaks
+/// while steps run costs nobody yet: nothing goes that way before the model is collected. Nor does
+/// one that could not be made where no layout waits for it any more: the next one tries anew.
 void head_missed(SupervisorSelf self, NodeId node, const std::string& how,
-                 NoWay why = NoWay::broken);
+                 NoWay why = NoWay::broken, bool was_there = true);
 
 /// The model is to be collected: does without nodes whose way to the head broke before. Returns
 /// whether there are any; then it is not collected now.

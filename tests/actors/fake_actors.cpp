@@ -48,7 +48,7 @@ NodeActor::behavior_type fake_node(NodeActor::pointer self, NodeSeen* seen) {
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [seen](failed_atom, EpochNumber, const Error& x) { seen->failures.push_back(x); },
       [seen](const engine::FailedWork& x) { seen->failures.push_back(x.error); },
-      [](lost_atom, NodeId, const std::string&) {},
+      [](lost_atom, NodeId, bool, const std::string&) {},
   };
 }
 

@@ -47,7 +47,7 @@ NodeActor::behavior_type relay(NodeActor::pointer, const caf::actor& target) {
       [target](failed_atom, const Error& error) { caf::anon_send(target, error); },
       [](failed_atom, EpochNumber, const Error&) {},
       [](const engine::FailedWork&) {},
-      [](lost_atom, NodeId, const std::string&) {},
+      [](lost_atom, NodeId, bool, const std::string&) {},
   };
 }
 

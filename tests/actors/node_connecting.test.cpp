@@ -44,8 +44,19 @@ class SlowTransport final : public transport::testing::ForwardingTransport {
     return ForwardingTransport::connect(peer, address);
   }
 
+  void on_peer_failure(transport::PeerFailureHandler handler) override {
+    fail_ = handler;
+    ForwardingTransport::on_peer_failure(std::move(handler));
+  }
+
+  /// As where the connection to it never came up.
+  void give_up(transport::Peer peer) {
+    fail_(peer, Error{Errc::transport_failed, "out of reach", {}, {}}, false);
+  }
+
  private:
   const std::atomic<std::int32_t>* unreached_;  ///< No way leads to this peer; -1: to each.
+  transport::PeerFailureHandler fail_;
 };
 
 /// Node 2 of a job, without devices, whose peers are transports alone: they say nothing.
@@ -66,7 +77,9 @@ class Connecting {
     head_ = system_.spawn(fake_supervisor, &seen_);
     NodeStart start{{"host", 7, -1, "1.0"}, "head:7000", {}, {}};
     start.open = [this](const NodeWelcome&) -> Result<NodeReady> {
-      resources_.transport = std::make_unique<SlowTransport>(transport(2), &unreached_);
+      auto own = std::make_unique<SlowTransport>(transport(2), &unreached_);
+      own_ = own.get();
+      resources_.transport = std::move(own);
       return NodeReady{NodeId{2}, {1, 2}, {60, 7}};
     };
     start.on_end = [this](JobEnd) { has_ended_ = true; };
@@ -139,6 +152,12 @@ class Connecting {
   /// The way to the second peer breaks: waits until the node has told of it so many times.
   void break_way(std::size_t told) {
     peers_[1].reset();
+    wait_until_missed(told);
+  }
+
+  /// The connection to this peer does not come up: waits as above.
+  void give_up(NodeId peer, std::size_t told) {
+    own_->give_up(peer.value);
     wait_until_missed(told);
   }
 
@@ -225,6 +244,7 @@ class Connecting {
   std::shared_ptr<transport::InprocHub> hub_ = std::make_shared<transport::InprocHub>();
   std::array<std::unique_ptr<transport::Transport>, 2> peers_;
   std::array<NodeReady, 2> readies_;  ///< As they came; a transport that is gone has no address.
+  SlowTransport* own_ = nullptr;      ///< The node's.
   std::atomic<std::int32_t> unreached_ = -1;
   std::atomic<bool> has_ended_ = false;
   SupervisorSeen seen_;
@@ -293,6 +313,31 @@ TEST_CASE("a node says in each layout that its way to a peer is broken", "[actor
     connecting.connect_ms(6, 2);
   }
   CHECK(connecting.missed_in().size() == 3);
+}
+
+// Window: a peer is missed that the head reaches
+TEST_CASE("a node says in each layout that either end may miss the other where no way came up",
+          "[actors][recovery]") {
+  // Who is missed by more goes: node 1 must not, because this one was the first to say so.
+  Connecting connecting;
+  connecting.connect_ms(3, 2);
+  connecting.give_up(NodeId{1}, 2);
+  connecting.connect_ms(4, 2);
+  CHECK(connecting.missed_in() == std::vector<EpochNumber>{3, 3, 4, 4});
+  const std::pair way{NodeId{2}, NodeId{1}}, back{NodeId{1}, NodeId{2}};
+  CHECK((connecting.ways() == std::vector<std::pair<NodeId, NodeId>>{way, back, way, back}));
+}
+
+// Window: a node and the head have no way for tensors between them
+TEST_CASE("a node says that the head misses it where no way to the head came up",
+          "[actors][recovery]") {
+  Connecting connecting;
+  connecting.take_up_with_head(3);
+  connecting.give_up(connecting.head_place(), 1);
+  connecting.settle(3);
+  connecting.wait_until_missed(2);
+  const std::pair way{connecting.head_place(), NodeId{2}};
+  CHECK((connecting.ways() == std::vector<std::pair<NodeId, NodeId>>{way, way}));
 }
 
 // Window: a node and the head have no way for tensors between them

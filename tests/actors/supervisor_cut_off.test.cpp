@@ -182,6 +182,36 @@ TEST_CASE("a way to the head that breaks behind its layout costs nobody before t
   for (const std::size_t id : {0u, 2u, 3u}) CHECK(head.seen[id].collections.size() == 1);
 }
 
+// Window: a node and the head have no way for tensors between them
+TEST_CASE("a node to which no way from the head ever came up goes behind its layout too",
+          "[actors][recovery]") {
+  const bool is_training = GENERATE(false, true);  // Or others are still waited for.
+  Head head(9);
+  head.join_all();
+  if (is_training) {
+    take_up(head, 1, {0, 1, 2, 3});
+    head.plan(0);
+  } else {
+    head.tell(fetched_atom::value, NodeId{1}, EpochNumber{1}, 0.0);
+  }
+  const std::string how = "peer 4 is out of reach: the connection to it did not come up within 6 s";
+  head.tell(lost_atom::value, NodeId{4}, NodeId{1}, EpochNumber{0}, how);  // Of an older layout.
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK(head.seen[1].stops.empty());
+  head.tell(lost_atom::value, NodeId{4}, NodeId{1}, EpochNumber{1}, how);
+  head.pass(1s, {0, 1, 2, 3});
+  CHECK_FALSE(head.ended);
+  REQUIRE(head.seen[1].stops.size() == 1);
+  CHECK(says(head.seen[1].stops[0],
+             "node 1 (host, pid 101) was lost: it does not reach the head for tensors: the head is "
+             "out of reach: the connection to it did not come up within 6 s"));
+  for (const std::size_t id : {0u, 2u, 3u}) {
+    CHECK(head.seen[id].stops.empty());
+    REQUIRE(head.seen[id].configurations.size() == 2);
+    CHECK((head.seen[id].configurations[1].plan.nodes() == kSecondPipeline));
+  }
+}
+
 // Window: final tensors are offered
 TEST_CASE("a way to the head that breaks while the model is written does no harm",
           "[actors][recovery]") {

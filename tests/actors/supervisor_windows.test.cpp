@@ -327,6 +327,27 @@ TEST_CASE("a node that is lost while another one joins leads to a layout with th
 }
 
 // Window: a peer is missed that the head reaches
+TEST_CASE("a way that one end alone saw fail gives up the layout that waits for it",
+          "[actors][recovery]") {
+  const bool is_first = GENERATE(true, false);
+  Head head(9);
+  head.join_all();
+  EpochNumber epoch = 1;
+  if (!is_first) {
+    head.lose(2);
+    epoch = 2;
+  }
+  for (const std::size_t id : {0u, 1u}) head.tell(fetched_atom::value, NodeId{id}, epoch, 0.0);
+  // So says node 3; node 1 hears nothing, and would wait for cluster.join_timeout_s.
+  for (const auto& [reporter, peer] : {std::pair{3, 1}, std::pair{1, 3}})
+    head.tell(lost_atom::value, NodeId{reporter}, NodeId{peer}, epoch, std::string("out of reach"));
+  head.pass(800ms, {0, 1, 3});
+  CHECK_FALSE(head.ended);
+  CHECK(head.seen[0].configurations.back().epoch_number == epoch + 1);
+  CHECK(head.seen[1].stops.size() + head.seen[3].stops.size() == 1);
+}
+
+// Window: a peer is missed that the head reaches
 TEST_CASE("who joins and does not reach a node goes again, and that node stays",
           "[actors][recovery]") {
   Members members;
