@@ -1,6 +1,7 @@
 #include "actors/node/node_actor.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 
 #include "actors/link/exceptions.hpp"
@@ -10,6 +11,7 @@
 #include "actors/node/node_head.hpp"
 #include "actors/node/node_peers.hpp"
 #include "runtime/data/batches/epoch_order.hpp"
+#include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::actors {
 
@@ -77,9 +79,10 @@ void watch(Self self) {
 Result<NodeReady> open_guarded(const NodeStart& start, const NodeWelcome& welcome) {
   try {
     return start.open(welcome);
-  } catch (const std::exception& fault) {  // Out of memory.
-    return Error{
-        Errc::internal, std::string("the data could not be opened: ") + fault.what(), {}, {}};
+  } catch (const UserFault& fault) {  // Of a family that is asked there.
+    return fault.error();
+  } catch (...) {
+    return describe_exception("opening the data", std::current_exception());
   }
 }
 

@@ -5,8 +5,11 @@
 #include "actors/node/node_actor.hpp"
 
 #include <csignal>
+#include <exception>
 #include <future>
+#include <new>
 
+#include "runtime/vocabulary/user_code.hpp"
 #include "tests/actors/fake_actors.hpp"
 
 namespace troupe::actors {
@@ -53,6 +56,11 @@ class Fixture {
   void finish_opening(Result<NodeReady> with) {
     is_opening_ = false;
     opened_.set_value(std::move(with));
+  }
+
+  void throw_in_opening(const std::exception_ptr& what) {
+    is_opening_ = false;
+    opened_.set_exception(what);
   }
 
   void stop(const std::string& why) {
@@ -117,6 +125,25 @@ TEST_CASE("a node that cannot open its data tells the supervisor and ends with i
   const JobEnd how = fixture.how_it_ended();  // By the supervisor's answer.
   CHECK(how.exit_code == 3);
   CHECK(how.message == "x.json:1: no samples\n  fix: write some");
+}
+
+TEST_CASE("what is thrown while a node opens its data is told as it is", "[actors][errors]") {
+  const auto told_of = [](const std::exception_ptr& thrown) {
+    Fixture fixture;
+    fixture.start();
+    fixture.wait_until_it_opens();
+    fixture.throw_in_opening(thrown);
+    return fixture.how_it_ended();
+  };
+  const JobEnd family =
+      told_of(std::make_exception_ptr(UserFault("`sizes` of family 'mine'", "throws: no idea")));
+  CHECK(family.exit_code == 2);
+  CHECK(family.message == "`sizes` of family 'mine' throws: no idea\n  fix: correct the plug-in");
+  const JobEnd number = told_of(std::make_exception_ptr(42));
+  CHECK(number.exit_code == 1);
+  CHECK(number.message.starts_with("opening the data stopped: an exception of unknown type\n"));
+  const JobEnd memory = told_of(std::make_exception_ptr(std::bad_alloc()));
+  CHECK(memory.message.starts_with("opening the data stopped: out of memory\n"));
 }
 
 TEST_CASE("a node whose format does not return while it opens its data says which one",
