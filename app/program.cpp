@@ -78,6 +78,22 @@ int run(int count, char** words) {
   return said_all() ? commands.exit_code : report(cannot_write());
 }
 
+/// What the user's function answers; where it throws, that it does.
+Status registered(const std::function<Status()>& register_own) {
+  if (!register_own) return Done{};
+  bool has_answered = false;
+  Status answer = call_guarded(Errc::internal, [&] {
+    Status own = register_own();
+    has_answered = true;
+    return own;
+  });
+  if (has_answered) return answer;
+  return Error{Errc::internal,
+               "what this program registers its parts with " + answer.error().message,
+               {},
+               "correct the program"};
+}
+
 }  // namespace
 
 }  // namespace troupe::app
@@ -89,7 +105,7 @@ int run_program(int count, char** words, const std::function<Status()>& register
   app::report_crashes();
   if (register_own) app::note_own_program();
   try {
-    const Status registered = register_own ? register_own() : Done{};
+    const Status registered = app::registered(register_own);
     return registered.ok() ? app::run(count, words) : app::report(registered.error());
   } catch (const UserFault& fault) {
     return app::report(fault.error());

@@ -44,6 +44,7 @@ REFUSES = """#include "app/program.hpp"
 int main(int count, char** words) {
   return troupe::run_program(count, words, [&]() -> troupe::Status {
     if (count > 1 && std::string(words[1]) == "version") throw std::runtime_error("of its own accord");
+    if (count > 1 && std::string(words[1]) == "doctor") throw 42;
     return troupe::Error{troupe::Errc::invalid_argument, "no licence", "licence", "buy one"};
   });
 }
@@ -134,7 +135,9 @@ def examples_that_are_linked_in_survive_on_stages_and_on_replicas_with_deferral(
 
 def a_program_that_cannot_register_says_why_and_runs_nothing(bench):
     own = bench.program("refuses", REFUSES)
-    for command, expected, code in ((["help"], ["no licence", "licence", "buy one"], 2), (["version"], ["of its own accord"], 1)):
+    throws = "what this program registers its parts with throws"
+    for command, expected, code in ((["help"], ["no licence", "licence", "buy one"], 2), (["version"], [f"{throws}: of its own accord", "correct the program"], 1),
+                                    (["doctor"], [f"{throws} no std::exception", "correct the program"], 1)):
         done = subprocess.run([str(own), *command], capture_output=True, text=True, check=False)
         expect(done.returncode == code and not done.stdout and all(part in done.stderr for part in expected),
                f"{command}: exit {done.returncode}: {done.stdout}{done.stderr}")
