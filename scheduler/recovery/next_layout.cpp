@@ -97,7 +97,7 @@ Result<NextLayout> with_copies(const ChangingJob& job, const std::set<NodeId>& n
                                const std::set<NodeId>& spares, bool somebody_leaves,
                                const Tolerance& tolerance) {
   auto found = relayouts({job.plan, job.cluster, job.templates, job.global_batch, tolerance, nodes,
-                          spares, !somebody_leaves});
+                          spares, !somebody_leaves, job.looks_further});
   if (!found.ok()) return std::move(found).error();
   std::vector<Candidate> candidates;
   Status hindrance = Done{};  // Of the first that cannot be.

@@ -42,6 +42,8 @@ struct ChangingJob {
   /// Whether what comes fits beside the state of the present layout, which is there until the new
   /// one is up, also where nodes were lost. Never empty.
   std::function<Status(const std::map<DeviceSlot, Bytes>& arriving)> fits_beside = {};
+  /// Wants a layout whatever stays as it is (`RelayoutRequest::looks_further`).
+  bool looks_further = false;
 };
 
 struct NextLayout {

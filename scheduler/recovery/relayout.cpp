@@ -27,8 +27,9 @@ class Relayouter {
                        [&](const Relayout& other) { return other.plan == made.plan; }))
         found.push_back(std::move(made));
     };
-    if (kept && kept->idle.empty() && is_tolerant(kept->plan) &&
-        (!separate || keeps_work(kept->plan))) {
+    const bool all_stays = kept && kept->idle.empty() && is_tolerant(kept->plan) &&
+                           (!separate || keeps_work(kept->plan));
+    if (all_stays && !request_.looks_further) {
       add(*std::move(kept));
       return found;
     }
@@ -39,10 +40,14 @@ class Relayouter {
       if (auto made = reconfigured()) add(*std::move(made));
     if (kept && (separate || request_.templates.templates.empty())) add(*kept);
     // What whole pipelines train does not compare with replicas of groups.
-    if (!found.empty() && (separate || request_.templates.templates.empty())) return found;
+    if (!found.empty() && !request_.looks_further &&
+        (separate || request_.templates.templates.empty()))
+      return found;
     auto made = combined();
     if (made.ok()) add(std::move(made).value());
     if (kept) add(*std::move(kept));
+    if (request_.looks_further)
+      for (Relayout& even : even_pipelines()) add(std::move(even));
     if (found.empty()) return std::move(made).error();
     return found;
   }
@@ -256,6 +261,31 @@ class Relayouter {
       if (auto made = on_nodes(best.value().pipelines, {})) return *std::move(made);
     }
     return last;
+  }
+
+  /// The longer they are, the less state a device has; the more of them, the fewer samples.
+  std::vector<Relayout> even_pipelines() const {
+    std::vector<Relayout> found;
+    if (request_.templates.templates.empty()) return found;
+    const std::vector<NodeId> nodes(request_.nodes.begin(), request_.nodes.end());
+    const auto all = std::ssize(nodes);
+    std::int64_t count_before = 0;
+    const auto add = [&](std::int64_t length) {
+      const std::int64_t count = length > 0 ? all / length : 0;
+      if (count < 1 || count == count_before || count > request_.global_batch) return;
+      count_before = count;
+      std::vector<RankList> pipelines(static_cast<std::size_t>(count));
+      for (std::int64_t n = 0; n < all; ++n)
+        pipelines[static_cast<std::size_t>(n * count / all)].push_back(
+            nodes[static_cast<std::size_t>(n)].value);
+      if (auto made = on_nodes(pipelines, {})) found.push_back(*std::move(made));
+    };
+    for (std::int64_t length = request_.templates.min_nodes; length <= all; length *= 2) {
+      if (length < 1) break;
+      add(length);
+      add(length * 3 / 2);
+    }
+    return found;
   }
 
   const RelayoutRequest& request_;

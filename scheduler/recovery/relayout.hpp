@@ -27,6 +27,8 @@ struct RelayoutRequest {
   /// Beside these: get no stage, and stand by.
   std::set<NodeId> spares = {};
   bool fills_spares = true;  ///< With all they have room for; else they keep what they keep.
+  /// Wants all there are: what stays as it is, or is fastest, may have no room for what is next.
+  bool looks_further = false;
 };
 
 struct Relayout {
@@ -48,6 +50,8 @@ struct Relayout {
 /// 4. The best combination of templates on the nodes that are there (Oobleck, 2.4.2); after 2 only
 ///    where nothing of it works.
 /// 5. As in 1, with idle nodes.
+/// 6. With `looks_further`, where the batch has a sample for each: pipelines from templates, to
+/// which all nodes are dealt evenly, of 1, 2, 3, 4, 6, 8, 12... times the least nodes, or more.
 ///
 /// Then spare nodes stand by for what they have room for (`stand_by_on`), or for what they kept
 /// before. Where that is not enough, standby holders are added, on all nodes that are there, as
@@ -55,7 +59,7 @@ struct Relayout {
 /// still needed, so that nothing moves.
 ///
 /// All that work, each once, in this order: the first one is preferred where nothing is known of
-/// the network. Where 1 holds, that alone.
+/// the network. Where 1 holds, that alone, but with `looks_further`.
 ///
 /// Errors: infeasible: none of these works; the message is that of the last one.
 Result<std::vector<Relayout>> relayouts(const RelayoutRequest& request);

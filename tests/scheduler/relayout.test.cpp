@@ -4,6 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <map>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "tests/scheduler/example_models.hpp"
 #include "tests/scheduler/preferred_layout.hpp"
@@ -90,6 +92,46 @@ TEST_CASE("all layouts that work are there, the preferred one first", "[schedule
   const auto kept = relayouts({plan, {5, 1}, set, 8, {}, but(5, {0, 1, 2})}).value();
   REQUIRE(kept.size() == 1);
   CHECK(stages_on(kept[0].plan, {NodeId{3}, NodeId{4}}) == stages_on(plan, {NodeId{3}, NodeId{4}}));
+}
+
+TEST_CASE("who looks further finds pipelines of all lengths where all could stay as it is",
+          "[scheduler]") {
+  const auto plan =
+      place_by_hand(text_llm(6), {{llm_on({0, 1}, 6), llm_on({2, 3}, 6)}}, {4, 1}).value();
+  const TemplateSet set = templates(6, 4, 6);
+  RelayoutRequest request{plan, {4, 1}, set, 8, Tolerance{}, but(4, {})};
+  REQUIRE(relayouts(request).value().size() == 1);  // The present one.
+  request.looks_further = true;
+  const auto all = relayouts(request).value();
+  std::set<std::size_t> counts;
+  for (const Relayout& made : all) {
+    counts.insert(made.plan.pipelines.size());
+    CHECK(made.idle.empty());
+  }
+  CHECK((counts == std::set<std::size_t>{1, 2, 4}));
+  CHECK(
+      std::any_of(all.begin(), all.end(), [&](const Relayout& made) { return made.plan == plan; }));
+  for (std::size_t a = 0; a < all.size(); ++a)
+    for (std::size_t b = 0; b < a; ++b) CHECK_FALSE(all[a].plan == all[b].plan);
+}
+
+TEST_CASE("nodes are dealt evenly to pipelines by who looks further", "[scheduler]") {
+  // Of two nodes at least: 7 / 2 = 3 pipelines, of three 2, of four and six 1.
+  const auto plan =
+      place_by_hand(text_llm(8), {{llm_on({0, 1, 2, 3, 4, 5, 6}, 8)}}, {7, 1}).value();
+  const TemplateSet set = templates(8, 7, 4);
+  RelayoutRequest request{plan, {7, 1}, set, 8, Tolerance{}, but(7, {})};
+  request.looks_further = true;
+  const auto all = relayouts(request).value();
+  std::set<std::vector<std::size_t>> sizes;
+  for (const Relayout& made : all) {
+    std::vector<std::size_t> own;
+    for (const auto& nodes : nodes_of_pipelines(made.plan)) own.push_back(nodes.size());
+    std::sort(own.begin(), own.end());
+    sizes.insert(own);
+  }
+  for (const auto& expected : std::vector<std::vector<std::size_t>>{{2, 2, 3}, {3, 4}, {7}})
+    CHECK(sizes.contains(expected));
 }
 
 TEST_CASE("what is left of a pipeline takes the template of its size", "[scheduler]") {
