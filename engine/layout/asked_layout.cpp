@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "balancer/microbatches/policies.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/plan_guard.hpp"
@@ -54,10 +57,12 @@ Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandL
   return made;
 }
 
-Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<SampleShape> samples) {
+namespace {
+
+Status rehearse_by(const std::string& policy, const JobSetup& setup, const ParallelPlan& plan,
+                   std::vector<SampleShape> samples) {
   auto options = planner_options(setup, 0, 0).microbatching;
-  options.policy =
-      "in-order";  // How samples are cut is no matter of the layout, and searches take time.
+  options.policy = policy;
   const Microbatching microbatching(plan, std::move(options), setup.costs);
   auto dealt = microbatching.deal({1, 0, scheduler::of_no_layout(std::move(samples))},
                                   PipelineSpeeds(plan.pipelines.size()));
@@ -65,6 +70,25 @@ Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<Sam
   auto planned = microbatching.plan(std::move(dealt).value());
   if (!planned.ok()) return std::move(planned).error();
   return PlanGuard(plan).pass(planned.value().iteration, 0);
+}
+
+/// How samples are cut is no matter of the layout, and searches take time.
+constexpr const char* kPlainPolicy = "in-order";
+
+}  // namespace
+
+Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<SampleShape> samples) {
+  return rehearse_by(kPlainPolicy, setup, plan, std::move(samples));
+}
+
+Status rehearse_as_trained(const JobSetup& setup, const ParallelPlan& plan,
+                           const std::vector<SampleShape>& samples) {
+  Status plain = rehearse(setup, plan, samples);
+  if (plain.ok() || plain.error().code != Errc::infeasible) return plain;
+  const std::vector<std::string> known = balancer::policy_names();
+  const std::string& own = setup.job.balancer.policy;
+  if (own == kPlainPolicy || std::ranges::find(known, own) == known.end()) return plain;
+  return rehearse_by(own, setup, plan, samples);
 }
 
 }  // namespace troupe::engine

@@ -33,4 +33,11 @@ Result<scheduler::Relayout> plan_asked_layout(const JobSetup& setup, const HandL
 /// Errors: as `Microbatching::plan` (a sample that fits no device, say) and `PlanGuard::pass`.
 Status rehearse(const JobSetup& setup, const ParallelPlan& plan, std::vector<SampleShape> samples);
 
+/// The same; where samples in their order have no room they are cut by the job's own policy, as
+/// training would, unless that is a function of a plug-in, which may take any time.
+///
+/// Errors: as `rehearse`.
+Status rehearse_as_trained(const JobSetup& setup, const ParallelPlan& plan,
+                           const std::vector<SampleShape>& samples);
+
 }  // namespace troupe::engine

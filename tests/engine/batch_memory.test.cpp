@@ -10,6 +10,7 @@
 
 #include "engine/layout/asked_layout.hpp"
 #include "engine/layout/choose_layout.hpp"
+#include "engine/layout/tight_sample.hpp"
 #include "engine/profiling/nominal_profile.hpp"
 #include "tests/engine/tiny_job.hpp"
 
@@ -30,12 +31,17 @@ struct SixSamples {
 
   /// So many pipelines of one node each.
   ParallelPlan pipelines(std::int32_t count) const {
+    std::vector<std::vector<HandStage>> written;
+    for (std::int32_t node = 0; node < count; ++node)
+      written.push_back({{node, 0, {{"vision", {}}, {"llm", {}}}}});
+    return laid_out(written);
+  }
+
+  ParallelPlan laid_out(const std::vector<std::vector<HandStage>>& written) const {
     HandLayout layout;
+    layout.pipelines = written;
     std::set<NodeId> nodes;
-    for (std::int32_t node = 0; node < count; ++node) {
-      layout.pipelines.push_back({{node, 0, {{"vision", {}}, {"llm", {}}}}});
-      nodes.insert(NodeId{node});
-    }
+    for (const HandStage* stage : layout.all_stages()) nodes.insert(NodeId{stage->node});
     return plan_asked_layout(setup, layout, own, nodes, {memory_at_hand(setup.job.cluster)})
         .value()
         .plan;
@@ -107,6 +113,63 @@ TEST_CASE("what can be planned just so has room", "[engine][property]") {
     CAPTURE(exchange, plan.pipelines.size());
     CHECK(check_batch_memory(job.setup, plan, job.samples).ok());
   }
+}
+
+TEST_CASE("of a batch without a plan the sample is named that has least room", "[engine][errors]") {
+  SixSamples job;
+  const ParallelPlan two = job.pipelines(2);
+  job.samples[3].llm_tokens = 4000;
+  const Error why{Errc::infeasible, "no room", "cluster.device_memory_gib", "raise it"};
+  const auto named = [&] { return with_tight_sample(why, job.setup, two, job.samples); };
+  CHECK(named() == why);  // Nothing is known of costs.
+  std::int64_t bytes = std::int64_t{1} << 30;
+  job.have(bytes);
+  const auto roomy = tightest_sample(job.setup, two, job.samples);
+  REQUIRE(roomy);
+  CHECK(roomy->sample == 3);
+  CHECK(roomy->filled() < 1);
+  CHECK(roomy->bytes > 0);
+  CHECK(roomy->room < static_cast<double>(bytes));  // State is there too.
+  CHECK(
+      named().message.starts_with("no room; of the batch's samples 's3' (4000 tokens) has least "
+                                  "room: alone it keeps "));
+  CHECK(named().where == "cluster.device_memory_gib");
+  CHECK(named().fix == "raise it");
+  while (tightest_sample(job.setup, two, job.samples)->filled() <= 1) job.have(bytes /= 2);
+  CHECK(named().fix ==
+        "raise it; sample 's3' is too large in any number of microbatches: data.max_seq_len = 3999 "
+        "leaves it out, train.recompute = true has it keep less");
+  CHECK_FALSE(rehearse(job.setup, two, job.samples).ok());
+}
+
+TEST_CASE("a sample has the room of the pipeline where it fills least", "[engine]") {
+  SixSamples job;
+  job.have(std::int64_t{1} << 30);
+  // Apart, the llm has the room that the encoder's state takes where both are on a device.
+  const std::vector<HandStage> together{{0, 0, {{"vision", {}}, {"llm", {}}}}};
+  const std::vector<HandStage> apart{{1, 0, {{"vision", {}}}}, {2, 0, {{"llm", {}}}}};
+  const auto filled = [&](const std::vector<std::vector<HandStage>>& pipelines) {
+    const auto tight = tightest_sample(job.setup, job.laid_out(pipelines), job.samples);
+    return tight ? tight->filled() : 0;
+  };
+  CHECK(filled({apart}) < filled({together}));
+  CHECK(filled({together, apart}) == filled({apart}));
+  CHECK(filled({apart, together}) == filled({apart}));
+}
+
+TEST_CASE("a layout is rehearsed by the job's own policy where samples in order have no room",
+          "[engine]") {
+  SixSamples job;
+  job.samples[0].llm_tokens = job.samples[1].llm_tokens = 4000;  // One microbatch, in order.
+  const ParallelPlan one = job.pipelines(1);
+  job.have(job.least_memory(one) - 1);
+  const auto fits = [&](const char* policy) {
+    job.setup.job.balancer.policy = policy;
+    return rehearse_as_trained(job.setup, one, job.samples).ok();
+  };
+  CHECK_FALSE(fits("in-order"));
+  CHECK(fits("llm-only"));
+  CHECK_FALSE(fits("a-plugins"));  // Nobody asks it here.
 }
 
 }  // namespace
