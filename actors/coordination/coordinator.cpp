@@ -164,11 +164,14 @@ Move Coordinator::finished() const {
 Move Coordinator::next(const Wishes& wishes) const {
   if (phase_ != JobPhase::training || loop.is_last_planned()) return Move::wait;
   if (is_stopping_ || is_regrouping_) return Move::wait;
-  // The step during which state comes runs in this layout, and no other.
+  const Move roomy = loop.is_idle() ? Move::roomy_layout : Move::wait;
+  // The step during which state comes runs in this layout, and no other; or there is none.
+  if (is_arriving() && wishes.roomy_layout) return roomy;
   if (is_arriving()) return loop.is_idle() && !loop.is_asked() ? Move::plan : Move::wait;
   // Who joins or leaves does not wait for a plan that nobody will use.
   if (members.wants_change()) return loop.is_idle() ? Move::change_members : Move::wait;
   if (wishes.asked_layout) return loop.is_idle() ? Move::asked_layout : Move::wait;
+  if (wishes.roomy_layout) return roomy;
   if (!loop.has_room()) return Move::wait;
   if (wishes.listed_layout) return loop.is_idle() ? Move::listed_layout : Move::wait;
   return Move::plan;

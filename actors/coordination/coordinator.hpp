@@ -41,6 +41,7 @@ enum class Move : std::uint8_t {
   finish,          ///< Finish the oldest step, on which no device works any more.
   change_members,  ///< A layout for those that come and without those that go.
   asked_layout,    ///< The layout that the owner asked for.
+  roomy_layout,    ///< A layout that has a plan for the next batch, which has none on this one.
   listed_layout,   ///< The layout that the job file lists for this step.
   regroup,         ///< Go back to the last finished step, and bring up the layout that was found.
   collect          ///< All steps are done: collect the model.
@@ -68,6 +69,7 @@ enum class CameUp : std::uint8_t {
 struct Wishes {
   bool asked_layout = false;   ///< The owner asks for a layout.
   bool listed_layout = false;  ///< The job file lists one for the next step.
+  bool roomy_layout = false;   ///< There is no plan for the next batch on this one.
 };
 
 class Coordinator {

@@ -1,9 +1,11 @@
 #include "actors/head/scheduler_actor.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "actors/head/recorder_actor.hpp"
 #include "actors/link/exceptions.hpp"
+#include "engine/iteration/refused_batch.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/profiling/profile_check.hpp"
 #include "engine/profiling/this_machine.hpp"
@@ -51,6 +53,14 @@ void order_ahead(Self self) {
   }
 }
 
+/// There is no plan of the next batch: another layout may have one.
+void tell_of_refusal(Self self, const Error& error) {
+  auto refused = self->state.planner->take_refused();
+  if (!refused) return tell_unplanned(self, error);
+  self->send(self->state.supervisor,
+             std::make_shared<const engine::RefusedBatch>(*std::move(refused)));
+}
+
 /// Plans what is asked for and decoded, in order.
 void plan_ready(Self self) {
   auto& state = self->state;
@@ -58,7 +68,7 @@ void plan_ready(Self self) {
     const auto reports = complete(state, state.reports, state.next_plan);
     if (!reports) return;
     auto planned = state.planner->plan(state.next_plan, *reports);
-    if (!planned.ok()) return tell_unplanned(self, planned.error());
+    if (!planned.ok()) return tell_of_refusal(self, planned.error());
     ++state.next_plan;
     const auto batch = std::make_shared<const engine::PlannedBatch>(std::move(planned).value());
     self->send(state.supervisor, batch);

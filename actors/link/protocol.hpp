@@ -108,8 +108,10 @@ using SupervisorActor = caf::typed_actor<
     caf::reacts_to<NodeId, engine::LongWaits>,
     // The scheduler has planned the next batch (head only).
     caf::reacts_to<PlannedBatchPtr>,
-    // The scheduler has no plan for the next batch of this configuration; of an older one that
-    // means nothing any more (head only).
+    // The scheduler has no plan for the next batch on this layout (head only).
+    caf::reacts_to<RefusedBatchPtr>,
+    // The scheduler cannot plan the next batch of this configuration on any layout; of an older one
+    // that means nothing any more (head only).
     caf::reacts_to<next_atom, EpochNumber, Error>,
     // The scheduler has seen how pipelines of other sizes would be cut (head only).
     caf::reacts_to<TemplateSetPtr>,
@@ -158,7 +160,7 @@ using SchedulerActor = caf::typed_actor<
     // The next configuration is one that was asked for: how pipelines of other sizes are cut is
     // worked out anew for it.
     caf::reacts_to<layout_atom>,
-    // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor.
+    // Plan the next batch; the answer is a PlannedBatchPtr to the supervisor, or a RefusedBatchPtr.
     caf::reacts_to<next_atom>,
     // A node has decoded its share of a batch.
     caf::reacts_to<engine::BatchReport>,

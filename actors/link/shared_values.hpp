@@ -9,6 +9,7 @@
 
 #include "actors/link/messages.hpp"
 #include "engine/iteration/batch_planner.hpp"
+#include "engine/iteration/refused_batch.hpp"
 #include "runtime/observe/run_event.hpp"
 #include "runtime/vocabulary/learned_costs.hpp"
 #include "scheduler/recovery/pipeline_templates.hpp"
@@ -17,6 +18,7 @@ namespace troupe::actors {
 
 /// Within one process values are shared, not copied.
 using PlannedBatchPtr = std::shared_ptr<const engine::PlannedBatch>;
+using RefusedBatchPtr = std::shared_ptr<const engine::RefusedBatch>;
 using IterationPlanPtr = std::shared_ptr<const IterationPlan>;
 using WakeFlag = std::shared_ptr<std::atomic<bool>>;
 
@@ -45,6 +47,7 @@ using TemplateSetPtr = std::shared_ptr<const scheduler::TemplateSet>;
 }  // namespace troupe::actors
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::PlannedBatchPtr)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::RefusedBatchPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::IterationPlanPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::StepRecordPtr)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::actors::RunEventPtr)

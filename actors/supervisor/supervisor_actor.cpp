@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_processes.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
 #include "actors/supervisor/supervisor_recovery.hpp"
+#include "actors/supervisor/supervisor_refused_batch.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_stalls.hpp"
@@ -82,6 +83,7 @@ SupervisorActor::behavior_type supervisor(Self self, HeadResources* resources,
       },
       [self](const PlannedBatchPtr& batch) { planned(self, batch); },
       [self](next_atom, EpochNumber epoch, const Error& error) { not_planned(self, epoch, error); },
+      [self](const RefusedBatchPtr& refused) { batch_refused(self, refused); },
       [self](failed_atom, EpochNumber epoch, const Error& error) {
         settle_missed_peers(self, epoch, error);
       },

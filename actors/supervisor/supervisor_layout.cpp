@@ -105,6 +105,7 @@ void bring_up(Self self, const ParallelPlan& plan, LayoutChange change) {
   state.configuration.arriving = state.change.arriving;
   if (state.change.arriving.empty()) state.warming.reset();
   state.waiting.reset();
+  state.refusals.due.reset();  // The batch is planned anew.
   state.configuration.epoch_number =
       state.job.bring_up(plan.devices, state.change.want, !state.change.arriving.empty());
   state.configuration.plan = plan;

@@ -8,14 +8,19 @@
 
 #include "actors/supervisor/supervisor_actor.hpp"
 #include "runtime/vocabulary/model_state.hpp"
+#include "runtime/vocabulary/parallel_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
 #include "scheduler/recovery/next_layout.hpp"
 
 namespace troupe::actors {
 
-/// `scheduler::next_layout`, where state lies as `left`, of those that have room for the newest
-/// batch (`engine::check_batch_memory`). Looks at the chosen one alone, and at the others where
-/// that has none.
+/// Whether a layout has room for the newest batch (`engine::check_batch_memory`), or for the next
+/// one where that has no plan on the layout that is up.
+/// Errors: infeasible: it has none, or that batch had no plan on it either.
+Status check_room(const SupervisorState& state, const ParallelPlan& plan);
+
+/// `scheduler::next_layout`, where state lies as `left`, of those that have room (`check_room`).
+/// Looks at the chosen one alone, and at the others where that has none.
 ///
 /// Errors: as `scheduler::next_layout`; infeasible: no other has room either.
 Result<scheduler::NextLayout> next_layout_of(const SupervisorState& state,

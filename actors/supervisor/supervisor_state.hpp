@@ -17,6 +17,7 @@
 #include "actors/coordination/left_state.hpp"
 #include "actors/coordination/step_failures.hpp"
 #include "actors/link/heartbeat.hpp"
+#include "actors/link/shared_values.hpp"
 #include "actors/node/stall_watch.hpp"
 #include "actors/supervisor/gathering.hpp"
 #include "actors/supervisor/layout_change.hpp"
@@ -117,6 +118,13 @@ struct LostHolder {
   Error error;  ///< Ends the job if it cannot do without the node.
 };
 
+/// The next batch, where it has no plan.
+struct Refusals {
+  RefusedBatchPtr due;                ///< On the layout that is up; null: nobody has said so.
+  std::int64_t batch = -1;            ///< The last one that was refused.
+  std::vector<ParallelPlan> layouts;  ///< On which it was.
+};
+
 /// What another head would begin without.
 struct ForNextHead {
   std::optional<Time> asked;                        ///< When the scheduler was asked last.
@@ -136,6 +144,7 @@ struct SupervisorState {
   std::size_t changes = 0;                 ///< Of the layout, as `debug.layouts` lists them.
   std::optional<HandLayout> asked_layout;  ///< From the next step on.
   PlannedBatchPtr newest_batch;            ///< Of those with samples.
+  Refusals refusals;
   Saves saves;
   Stopping stopping;             ///< Where the job stops.
   bool is_announced = false;     ///< That it goes on.

@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor_members.hpp"
 #include "actors/supervisor/supervisor_memory.hpp"
 #include "actors/supervisor/supervisor_records.hpp"
+#include "actors/supervisor/supervisor_refused_batch.hpp"
 #include "actors/supervisor/supervisor_regrouping.hpp"
 #include "actors/supervisor/supervisor_save.hpp"
 #include "actors/supervisor/supervisor_speeds.hpp"
@@ -115,7 +116,8 @@ void go_on(Self self, Move move) {
 void ask_for_plan(Self self) {
   auto& state = self->state;
   for (;;) {
-    const Wishes wishes{state.asked_layout.has_value(), change_is_due(state)};
+    const Wishes wishes{state.asked_layout.has_value(), change_is_due(state),
+                        state.refusals.due != nullptr};
     switch (state.job.next(wishes)) {
       case Move::change_members:
         if (change_members(self)) return;
@@ -126,6 +128,7 @@ void ask_for_plan(Self self) {
       case Move::listed_layout:
         if (change_layout(self)) return;
         break;
+      case Move::roomy_layout: return take_up_roomy_layout(self);
       case Move::plan:
         state.job.loop.ask();
         self->send(state.actors.scheduler, next_atom::value);

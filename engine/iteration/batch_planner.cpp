@@ -172,7 +172,7 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
   if (auto shared = share_out(planned.span.epoch, places_before(planned), good.samples);
       !shared.ok())
     return std::move(shared).error();
-  auto predicted = deal_and_plan(std::move(good));
+  auto predicted = deal_and_plan(good);
   std::map<NodeId, BatchOrder> orders;
   if (predicted.ok()) {
     draft.predicted = std::move(predicted).value();
@@ -180,7 +180,8 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
     speeds_.note(shares_of(plan_, prediction), prediction.planned_stage_ms);
     orders = orders_of(draft);
   } else {
-    draft.refusal = std::move(predicted).error();
+    draft.refusal = RefusedBatch{batch, options_.epoch_number, std::move(predicted).error(),
+                                 std::move(good.samples)};
     orders = empty_orders(batch, planned.span.epoch);
   }
   planned.dealt = speeds_.known();
@@ -189,10 +190,11 @@ Result<std::map<NodeId, BatchOrder>> BatchPlanner::orders(std::int64_t batch,
   return orders;
 }
 
-Result<PredictedIteration> BatchPlanner::deal_and_plan(DealtBatch good) const {
+Result<PredictedIteration> BatchPlanner::deal_and_plan(DealtBatch& good) const {
   auto dealt = microbatching_.deal(std::move(good), speeds_);
   if (!dealt.ok()) return std::move(dealt).error();
-  return microbatching_.plan(std::move(dealt).value());
+  good = std::move(dealt).value();
+  return microbatching_.plan_kept(good);
 }
 
 std::map<NodeId, BatchOrder> BatchPlanner::orders_of(const Draft& draft) const {
@@ -256,10 +258,20 @@ Status BatchPlanner::amend(Draft& draft, std::span<const BatchReport> decoded) {
   if (planned.amended == 0) return microbatching_.refresh(draft.predicted);
   std::sort(planned.dropped.begin(), planned.dropped.end(),
             [](const auto& a, const auto& b) { return a.position < b.position; });
+  RefusedBatch refused{planned.batch, options_.epoch_number, {}, samples};
   auto amended = microbatching_.amend(std::move(draft.predicted), std::move(samples), places);
-  if (!amended.ok()) return std::move(amended).error();
+  if (!amended.ok()) {
+    refused.why = std::move(amended).error();
+    return refuse(std::move(refused));
+  }
   draft.predicted = std::move(amended).value();
   return Done{};
+}
+
+Error BatchPlanner::refuse(RefusedBatch refused) {
+  Error why = refused.why;
+  if (why.code == Errc::infeasible) refused_ = std::move(refused);
+  return why;
 }
 
 Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const BatchReport> decoded) {
@@ -269,7 +281,7 @@ Result<PlannedBatch> BatchPlanner::plan(std::int64_t batch, std::span<const Batc
     return Error{
         Errc::internal, "batch " + std::to_string(batch) + " was not measured before", {}, {}};
   Draft draft = std::move(drafts_.extract(found).mapped());
-  if (draft.refusal) return *std::move(draft.refusal);
+  if (draft.refusal) return refuse(*std::move(draft.refusal));
   if (auto done = amend(draft, decoded); !done.ok()) return std::move(done).error();
   PlannedBatch planned = std::move(draft.planned);
   for (const BatchReport& report : decoded) add_account(report, planned);

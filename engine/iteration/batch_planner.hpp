@@ -12,11 +12,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/iteration/plan_guard.hpp"
+#include "engine/iteration/refused_batch.hpp"
 #include "runtime/data/batches/epochs.hpp"
 #include "runtime/data/batches/sample_sources.hpp"
 #include "runtime/data/samples/bad_sample.hpp"
@@ -170,6 +172,10 @@ class BatchPlanner {
   /// REQUIRES: `orders` of the batch; once for each batch.
   Result<PlannedBatch> plan(std::int64_t batch, std::span<const BatchReport> decoded);
 
+  /// The batch that `plan` has just said is infeasible, whose samples another layout may have room
+  /// for; once. None: it said nothing of the kind.
+  std::optional<RefusedBatch> take_refused() { return std::exchange(refused_, std::nullopt); }
+
   /// As `PipelineSpeeds::restore`; before the first batch.
   void restore(const std::vector<DealNote>& deals) { speeds_.restore(deals); }
   /// As `Microbatching::learned` and `restore`; the latter before the first batch.
@@ -190,7 +196,7 @@ class BatchPlanner {
   struct Draft {
     PlannedBatch planned;  ///< As far as lengths tell.
     PredictedIteration predicted;
-    std::optional<Error> refusal;  ///< It cannot be planned.
+    std::optional<RefusedBatch> refusal;  ///< It cannot be planned.
   };
 
   /// Positions of the order in all epochs before the batch's.
@@ -202,9 +208,12 @@ class BatchPlanner {
                    std::vector<SampleShape>& samples) const;
   std::map<NodeId, BatchOrder> empty_orders(std::int64_t batch, std::int64_t epoch) const;
   std::map<NodeId, BatchOrder> orders_of(const Draft& draft) const;
-  Result<PredictedIteration> deal_and_plan(DealtBatch good) const;
+  /// Where that is infeasible `good` keeps its samples.
+  Result<PredictedIteration> deal_and_plan(DealtBatch& good) const;
   /// Puts right what decoding found different.
   Status amend(Draft& draft, std::span<const BatchReport> decoded);
+  /// Keeps it for `take_refused`; its reason.
+  Error refuse(RefusedBatch refused);
 
   const ParallelPlan& plan_;
   BatchPlannerOptions options_;
@@ -212,6 +221,7 @@ class BatchPlanner {
   PlanGuard guard_;
   PipelineSpeeds speeds_;
   std::map<std::int64_t, Draft> drafts_;
+  std::optional<RefusedBatch> refused_;
 };
 
 /// Encoders of the model, ascending: of a good sample the media of each are known, though it may

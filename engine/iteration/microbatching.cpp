@@ -203,7 +203,7 @@ Result<IterationPlan> Microbatching::order(const DealtBatch& batch, const Sample
   return scheduler::plan_iteration(plan_, batch.samples, std::move(input));
 }
 
-Result<PredictedIteration> Microbatching::plan(DealtBatch batch) const {
+Result<PredictedIteration> Microbatching::plan_kept(DealtBatch& batch) const {
   auto best = best_plan(batch);
   if (best.ok()) best.value().iteration.samples = std::move(batch.samples);
   return best;

@@ -95,8 +95,7 @@ class Microbatching {
   /// `auto` costs plans of each llm replica with the encoders that feed it alone. Where these feed
   /// others too, with an exchange or other numbers of replicas, plans of the whole step are
   /// compared: `auto`'s own, and one for each policy by which all llm replicas are cut
-  /// (planning_budget.hpp: as many as there is time for). The shortest predicted step is taken; the
-  /// first one of equal ones.
+  /// (planning_budget.hpp: as many as there is time for). The first shortest one is taken.
   ///
   /// With a `PlanningCosts::device_memory` a microbatch of the llm holds what fits beside encoders
   /// with as many in flight as stages follow (llm_cap.hpp), and schedules run ahead as far as the
@@ -104,7 +103,9 @@ class Microbatching {
   /// (phase_replicas.hpp); where none can, there is none, and `exchange_refused` says who lacks it.
   ///
   /// Errors: as `balancer::assign_microbatches`, `memory_bounds` and `scheduler::plan_iteration`.
-  Result<PredictedIteration> plan(DealtBatch batch) const;
+  Result<PredictedIteration> plan(DealtBatch batch) const { return plan_kept(batch); }
+  /// The same; where there is no plan `batch` keeps its samples.
+  Result<PredictedIteration> plan_kept(DealtBatch& batch) const;
 
   /// The same cut (`amend_cut`) for samples that turned out otherwise than `plan` was told, ordered
   /// and predicted anew. `samples`: those that are left. What the prediction says of the cut
@@ -114,8 +115,7 @@ class Microbatching {
   Result<PredictedIteration> amend(PredictedIteration planned, std::vector<SampleShape> samples,
                                    const SamplePlaces& places) const;
 
-  /// Predicts again by what was learned since.
-  /// Errors: as `scheduler::simulate`.
+  /// Predicts again by what was learned since. Errors: as `scheduler::simulate`.
   Status refresh(PredictedIteration& planned) const;
 
   /// Holds the compute events of a finished step against what `plan` said of it. Later

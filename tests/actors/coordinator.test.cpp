@@ -193,6 +193,46 @@ TEST_CASE("who comes or goes is first between two steps, then the owner's layout
   CHECK(job.next({}) == Move::wait);
 }
 
+TEST_CASE("a layout for a batch without a plan comes behind what was asked for, between two steps",
+          "[coordination]") {
+  Three three;
+  Coordinator& job = three.job;
+  Wishes roomy;
+  roomy.roomy_layout = true;
+  three.train();
+  REQUIRE(three.plan(0, 1));
+  job.loop.ask();
+  CHECK(job.next(roomy) == Move::wait);  // The step under way counts.
+  for (int i = 0; i < 3; ++i) three.prepared(1, i);
+  job.decide(1, 0);
+  for (int i = 0; i < 3; ++i) three.finished(1, i);
+  job.loop.finish();
+  CHECK(job.next(roomy) == Move::roomy_layout);  // No plan comes that was asked for.
+  CHECK(job.next({true, true, true}) == Move::asked_layout);
+  CHECK(job.next({false, true, true}) == Move::roomy_layout);
+  job.members.leave(NodeId{1}, {});
+  CHECK(job.next(roomy) == Move::change_members);
+  job.members.keep_leaving();
+  job.stop();
+  CHECK(job.next(roomy) == Move::wait);
+}
+
+TEST_CASE("a batch without a plan is not trained while state comes", "[coordination]") {
+  Three three;
+  Coordinator& job = three.job;
+  three.train();
+  const EpochNumber generation = job.bring_up(kDevices, held_by(kDevices), true);
+  for (int i = 0; i < 3; ++i) job.fetched(NodeId{i}, generation);
+  for (int i = 0; i < 3; ++i) job.applied(NodeId{i}, generation);
+  job.train();
+  job.loop.ask();
+  REQUIRE(job.is_arriving());
+  Wishes roomy;
+  CHECK(job.next(roomy) == Move::wait);
+  roomy.roomy_layout = true;
+  CHECK(job.next(roomy) == Move::roomy_layout);
+}
+
 TEST_CASE("a job that stops or regroups takes no plan, and none of another layout",
           "[coordination]") {
   Three three;

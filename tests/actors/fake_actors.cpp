@@ -101,6 +101,7 @@ SupervisorActor::behavior_type fake_supervisor(SupervisorActor::pointer, Supervi
         seen->unplanned.push_back(epoch);
         seen->failures.push_back(x);
       },
+      [seen](const RefusedBatchPtr& x) { seen->refused.push_back(x); },
       [seen](const TemplateSetPtr& x) { seen->templates.push_back(x); },
       [seen](failed_atom, const Error& x) { seen->failures.push_back(x); },
       [](exited_atom, std::int32_t, const std::string&, std::int32_t) {},

@@ -57,6 +57,7 @@ struct SupervisorSeen {
   std::map<std::int64_t, LearnedCosts> learned;  ///< By save.
   std::vector<PlannedBatchPtr> batches;
   std::vector<EpochNumber> unplanned;  ///< Of which layouts a batch has no plan.
+  std::vector<RefusedBatchPtr> refused;
   std::vector<TemplateSetPtr> templates;
   std::vector<Error> failures;
   NodeWelcome welcome;

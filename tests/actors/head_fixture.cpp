@@ -220,6 +220,7 @@ template void Head::send(NodeId, engine::LongWorks);
 template void Head::send(NodeId, engine::FailedWork);
 template void Head::send(Offers);
 template void Head::send(PlannedBatchPtr);
+template void Head::send(RefusedBatchPtr);
 template void Head::send(save_atom);
 template void Head::send(save_atom, std::int64_t, LearnedCostsPtr);
 template void Head::send(SaveReport);

@@ -205,6 +205,25 @@ TEST_CASE("a report that makes no sense goes to the supervisor as a failure", "[
   CHECK(fixture.told.unplanned == std::vector<EpochNumber>{3});  // Another one plans it anew.
 }
 
+TEST_CASE("a batch that has no plan goes to the supervisor with its samples", "[actors][errors]") {
+  Fixture fixture;
+  fixture.setup.costs =
+      engine::planning_costs(fixture.setup, engine::nominal_profile(fixture.setup), Bytes{1000})
+          .value();
+  fixture.begin(3);
+  fixture.ask();
+  CHECK(fixture.told.refused.empty());  // It is not due before all have reported.
+  for (std::size_t node = 0; node < 4; ++node) fixture.tell(fixture.report(node, 0));
+  CHECK(fixture.planned().empty());
+  CHECK(fixture.told.failures.empty());
+  REQUIRE(fixture.told.refused.size() == 1);
+  const engine::RefusedBatch& refused = *fixture.told.refused[0];
+  CHECK(refused.batch == 0);
+  CHECK(refused.epoch_number == 3);
+  CHECK(refused.why.code == Errc::infeasible);
+  CHECK(refused.samples.size() == 6);
+}
+
 TEST_CASE("a new configuration drops what was reported and decoded for the old one", "[actors]") {
   Fixture fixture;
   fixture.begin(1);

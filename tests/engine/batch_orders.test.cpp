@@ -106,9 +106,19 @@ TEST_CASE("a batch that cannot be planned is refused when it is due, not before"
   const auto orders = measured(planner, fixture.setup, 0);
   REQUIRE(orders.size() == 4);
   for (const auto& [node, order] : orders) CHECK(order.samples.empty());
+  CHECK_FALSE(planner.take_refused());
   const auto planned = planner.plan(0, {});
   REQUIRE_FALSE(planned.ok());
   CHECK(planned.error().code == Errc::infeasible);
+  // Another layout may have room for it.
+  const auto refused = planner.take_refused();
+  REQUIRE(refused);
+  CHECK(refused->batch == 0);
+  CHECK(refused->epoch_number == 1);
+  CHECK(refused->why == planned.error());
+  REQUIRE(refused->samples.size() == 6);
+  CHECK(refused->samples[5].id == "s5");
+  CHECK_FALSE(planner.take_refused());
 }
 
 TEST_CASE("memory of a stage has to hold the rows that come to it", "[engine]") {

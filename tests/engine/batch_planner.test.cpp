@@ -132,6 +132,28 @@ TEST_CASE("a sample that decodes to other lengths keeps its place", "[engine]") 
   CHECK((planned.iteration.microbatches == expected.microbatches));
 }
 
+TEST_CASE("a batch that decoding finds too large is handed on as it was decoded",
+          "[engine][errors]") {
+  Fixture fixture;
+  const auto device = scheduler::find_device("H100-80G").value();
+  fixture.setup.costs = planning_costs(fixture.setup, computed_profile(fixture.setup, device),
+                                       Bytes{std::int64_t{1} << 30})
+                            .value();
+  auto options = planner_options(fixture.setup, 16, 1);
+  options.max_seq_len = 0;
+  BatchPlanner planner(fixture.plan, options);
+  measured(planner, fixture.setup, 0);
+  BatchReport all = tiny_report(fixture.setup, fixture.plan, 0);
+  all.samples[1].text_tokens += 100'000'000;
+  const auto planned = planner.plan(0, {&all, 1});
+  REQUIRE_FALSE(planned.ok());
+  CHECK(planned.error().code == Errc::infeasible);
+  const auto refused = planner.take_refused();
+  REQUIRE(refused);
+  REQUIRE(refused->samples.size() == 6);
+  CHECK(refused->samples[1].llm_tokens > 100'000'000);
+}
+
 TEST_CASE("a batch whose samples all turn out bad is planned empty", "[engine]") {
   Fixture fixture;
   auto all = reports(fixture, 0);

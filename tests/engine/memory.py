@@ -95,6 +95,30 @@ local_nodes = 1
 """
 
 
+# Texts alone, in their order; a device has room for state and some short ones.
+TEXTS = """
+[job]
+name = "memory"
+[modules.llm]
+kind = "llm"
+config = { num_hidden_layers = 4, hidden_size = 64, intermediate_size = 256, num_attention_heads = 2, num_key_value_heads = 1 }
+[[data.sources]]
+json = "words.json"
+[data]
+shuffle = false
+[train]
+steps = 4
+global_batch_size = 8
+microbatches = 4
+[[parallel.pipelines]]
+stages = [{ node = 0, llm = [0, 3] }, { node = 1, llm = [3, 6] }]
+[cluster]
+nodes = 2
+local_nodes = 2
+device_memory_gib = 0.015
+"""
+
+
 class Bench:
     def __init__(self, binary, folder):
         self.binary, self.folder = binary, folder
@@ -212,6 +236,25 @@ def what_is_offloaded_is_in_host_memory(bench):
            f"exit {refused.returncode}\n{refused.stdout}{refused.stderr}")
 
 
+# Window: the next batch has no plan on the layout that is up
+def a_batch_without_room_anywhere_leaves_a_checkpoint(bench):
+    """On two nodes a long text has room neither in a pipeline of both nor in one of each; what came before it is saved, and the text named."""
+    samples = [{"id": f"s{i}", "conversations": [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "ho"}]} for i in range(32)]
+    samples[20] = {"id": "long", "conversations": [{"from": "human", "value": "a" * 3400}, {"from": "gpt", "value": "ho"}]}  # Of the third step.
+    (bench.folder / "words.json").write_text(json.dumps(samples), encoding="utf-8")
+    (bench.folder / "texts.toml").write_text(TEXTS, encoding="utf-8")
+    bench.troupe("profile", "texts.toml", "--budget", "1", "--out", "texts.json")
+    run, ended = bench.train("texts", "texts")
+    expect(ended.returncode == 2, f"exit {ended.returncode}\n{ended.stderr[-1500:]}")
+    for words in ("of the batch's samples 'long' (34", " has least room: alone it keeps ", "no other layout of the 2 nodes that are there has a plan for step 3",
+                  "data.max_seq_len = 34", "step 2 is saved: the same command with --resume goes on from there"):
+        expect(words in ended.stderr, f"'{words}' is not said:\n{ended.stderr[-1500:]}")
+    expect([step["step"] for step in read_lines(run / "metrics.jsonl")] == [1, 2], "steps before it")
+    run, ended = bench.train("texts", "texts", "cluster.device_memory_gib=1", "--resume")
+    expect(ended.returncode == 0, f"exit {ended.returncode}\n{ended.stderr[-1500:]}")
+    expect([step["step"] for step in read_lines(run / "metrics.jsonl")] == [1, 2, 3, 4], "steps in all")
+
+
 def main():
     binary, wanted = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -221,7 +264,7 @@ def main():
 
 
 CASES = [received_gradients_are_memory_of_their_device, llm_microbatches_are_no_larger_than_their_devices_have_room_for,
-         what_is_recomputed_is_not_held, what_is_offloaded_is_in_host_memory]
+         what_is_recomputed_is_not_held, what_is_offloaded_is_in_host_memory, a_batch_without_room_anywhere_leaves_a_checkpoint]
 
 if __name__ == "__main__":
     sys.exit(main())
