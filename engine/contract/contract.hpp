@@ -64,7 +64,7 @@ struct ContractOptions {
 /// - parts: where two samples have media, a microbatch of encoders in two parts, both in flight,
 ///   one for a later microbatch of the llm: of each sample what it gives alone, up to 1e-9;
 /// - pieces: where a sample has several items for an encoder, these in two pieces, in one part and
-///   in two: of each sample what it gives alone, up to 1e-9;
+///   in two: of each sample what it gives alone, up to 1e-9; teachers beside them take whole ones;
 /// - slice: of a batch that two pipelines train, on what its node gets of the plan, with numbers of
 ///   its own (`PlanSlices`), to the bit what it gives on the whole plan;
 /// - abandon: a round after one that was given up, before its backwards or in the middle of them,

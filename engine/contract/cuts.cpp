@@ -75,7 +75,12 @@ scheduler::ReplicaCut deferring(const IterationPlan& iteration) {
   return has_parts ? std::move(cut) : scheduler::ReplicaCut{};
 }
 
-bool reads_whole_samples(const ModuleSpec& module) { return module.kind == ModuleKind::teacher; }
+/// A teacher reads whole samples, so that a group with one does.
+bool takes_whole_samples(const ParallelPlan& plan, ModuleGroupId group) {
+  return std::ranges::any_of(plan.module_groups[group.index()].modules, [&](ModuleId module) {
+    return plan.model.at(module).kind == ModuleKind::teacher;
+  });
+}
 
 bool may_be_cut(const SampleShape& sample) {
   const auto has_several = [](const ModuleMedia& media) { return media.items.size() > 1; };
@@ -181,11 +186,11 @@ std::vector<SamplePiece> pieces_in(Cut cut, const ParallelPlan& plan,
                                    const IterationPlan& iteration) {
   std::vector<SamplePiece> pieces;
   if (cut != Cut::pieces && cut != Cut::pieces_apart) return pieces;
-  if (std::ranges::any_of(plan.model.modules, reads_whole_samples)) return pieces;
   for (std::size_t s = 0; s < iteration.samples.size(); ++s) {
     const SampleShape& sample = iteration.samples[s];
     if (!may_be_cut(sample)) continue;
     for (const ModuleMedia& media : sample.media) {
+      if (takes_whole_samples(plan, plan.group_of(media.module))) continue;
       const auto count = static_cast<std::int32_t>(media.items.size()), half = (count + 1) / 2;
       pieces.push_back({static_cast<std::int32_t>(s), media.module, 0, half});
       if (half < count)
@@ -204,6 +209,10 @@ std::vector<MicrobatchList> microbatches_in(Cut cut, const ParallelPlan& plan,
   scheduler::deal_microbatches(
       plan, PipelineId{0}, {std::move(made)}, [](ReplicaId, const Microbatch&) { return 0.0; },
       microbatches);
+  if (cut == Cut::pieces || cut == Cut::pieces_apart)
+    for (std::size_t r = 0; r < microbatches.size(); ++r)
+      if (takes_whole_samples(plan, plan.replicas[r].group))
+        microbatches[r] = iteration.microbatches[r];
   return microbatches;
 }
 

@@ -31,7 +31,7 @@ enum class Cut : std::uint8_t {
 
 /// The pieces in which encoders take samples in a cut: the first half of a sample's items for each
 /// encoder, and the others. None in cuts of whole samples; none of a sample with an item that has
-/// no rows; and none where the model has a teacher, which reads whole samples beside the encoders.
+/// no rows; and none for encoders of a group with a teacher, which reads whole samples.
 std::vector<SamplePiece> pieces_in(Cut cut, const ParallelPlan& plan,
                                    const IterationPlan& iteration);
 

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "engine/contract/made_samples.hpp"
+#include "engine/contract/teachers_apart.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/seeded_store.hpp"
 #include "runtime/vocabulary/index.hpp"
@@ -158,7 +159,7 @@ Status StageBench::cut(std::vector<std::vector<HandStage>> pipelines) {
   cluster.local_nodes = cluster.nodes;
   auto plan = scheduler::place_by_hand(setup_.model, layout, {cluster.nodes, 1});
   if (!plan.ok()) return std::move(plan).error();
-  plan_ = std::move(plan).value();
+  plan_ = with_teachers_apart(plan.value());
   return Done{};
 }
 

@@ -29,30 +29,29 @@ inline std::vector<StageVerdict> check(const job::Job& job, const ContractOption
   return std::move(verdicts).value();
 }
 
-/// The tiny job with a fault in its projector's layer.
-inline job::Job faulty_job(const std::string& fault) {
+/// The job with a fault in the layer of its projector, which is its second module.
+inline job::Job faulty_job(const std::string& fault, job::Job job = tiny_job()) {
   register_faulty_family();
   register_faulty_stage();
-  job::Job job = tiny_job();
   job.modules[1].family = "faulty";
   job.modules[1].config = FaultyConfig{fault};
   return job;
 }
 
 /// What is found of its projector.
-inline StageVerdict verdict_on(const std::string& fault) {
+inline StageVerdict verdict_on(const std::string& fault, job::Job job = tiny_job()) {
   ContractOptions options = by_layer();
   options.module = "projector";
-  auto verdicts = check(faulty_job(fault), options);
+  auto verdicts = check(faulty_job(fault, std::move(job)), options);
   REQUIRE(verdicts.size() == 1);
   CHECK(verdicts.front().stage_kind == "around-faulty");
   return std::move(verdicts.front());
 }
 
 /// The same with a fault of the stage around the layer.
-inline StageVerdict verdict_on_stage(const std::string& fault) {
+inline StageVerdict verdict_on_stage(const std::string& fault, job::Job job = tiny_job()) {
   stage_fault() = fault;
-  StageVerdict verdict = verdict_on("none");
+  StageVerdict verdict = verdict_on("none", std::move(job));
   stage_fault().clear();
   first_place().reset();
   return verdict;
