@@ -85,7 +85,7 @@ struct ContractOptions {
 /// - moments: in host memory but for their update, which works on copies (`fetch_state`,
 ///   `offload_state`), on such a device, values and moments are to the bit what they are where
 ///   moments stay; copies that are let go of go nowhere, and bytes are counted; of encoders that
-///   train;
+///   train, as no plan has the llm's there;
 /// - moved: behind a step of the optimizer the state goes to such a device, and behind the next one
 ///   back; what it leaves is overwritten, and a stage that is made there goes on to the bit as one
 ///   that stayed;
