@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <future>
 #include <memory>
@@ -13,15 +14,22 @@
 
 namespace troupe::app {
 
-/// REQUIRES: `ask` throws nothing and uses nothing that may be gone when it ends: where it was not
-/// answered, its thread lives until the process ends, which must do without destructors (`leave`).
+/// REQUIRES: `ask` uses nothing that may be gone when it ends: where it was not answered, its
+/// thread lives until the process ends, which must do without destructors (`leave`). What it
+/// throws, as a family of the user's may, comes out of `answer`.
 template <class T>
 class Asked {
  public:
   explicit Asked(std::function<T()> ask) {
     auto promise = std::make_shared<std::promise<T>>();
     answer_ = promise->get_future();
-    std::thread([promise, ask = std::move(ask)] { promise->set_value(ask()); }).detach();
+    std::thread([promise, ask = std::move(ask)] {
+      try {
+        promise->set_value(ask());
+      } catch (...) {
+        promise->set_exception(std::current_exception());
+      }
+    }).detach();
   }
 
   /// The answer; none where there is none by `deadline`. Ask once.

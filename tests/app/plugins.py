@@ -544,10 +544,11 @@ def a_running_job_refuses_who_comes_with_another_build_or_without_it(bench):
 
 
 def a_family_that_throws_is_told_by_its_name(bench):
-    said = bench.said("validate", *bench.words(bench.own_family()), 'modules.vision_projector.family="own"',
-                      "modules.vision_projector.config.at_a_loss=true")
-    expect("`fields` of family 'own' throws no std::exception" in said and "fix: correct the plug-in" in said, said)
-    expect("defect" not in said, said)
+    for command in ("validate", "doctor"):  # The latter asks on a thread of its own.
+        said = bench.said(command, *bench.words(bench.own_family()), 'modules.vision_projector.family="own"',
+                          "modules.vision_projector.config.at_a_loss=true")
+        expect("`fields` of family 'own' throws no std::exception" in said and "fix: correct the plug-in" in said, f"{command}: {said}")
+        expect("defect" not in said, f"{command}: {said}")
 
 
 def a_family_that_never_returns_is_told_by_its_name(bench):
