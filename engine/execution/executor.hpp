@@ -200,7 +200,7 @@ class Executor : private Viewer {
   };
   Kept kept(GroupId group) const;
   StageId keeper_of(GroupId group) const;
-  StageId stage_of(const Action* action) const;
+  static StageId stage_of(const Action* action);
   void finish();
   Status check_sends();
   Status post_receives();

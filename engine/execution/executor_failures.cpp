@@ -61,12 +61,9 @@ std::string Executor::step_words() const {
   return prepared_.step > 0 ? "behind step " + std::to_string(prepared_.step) : "before a step";
 }
 
-/// Whose work an action is that is for no one part: the stage's, or of what it keeps of a group.
-/// Invalid: no stage's.
-StageId Executor::stage_of(const Action* action) const {
-  if (action == nullptr) return {};
-  if (action->stage.valid()) return action->stage;
-  return action->group.valid() ? keeper_of(action->group) : StageId{};
+/// Whose work an action is that is for no one part. Invalid: no stage's, as on standby.
+StageId Executor::stage_of(const Action* action) {
+  return action == nullptr ? StageId{} : action->stage;
 }
 
 /// What a stage has thrown (the first line), and where: stages may be a user's.
