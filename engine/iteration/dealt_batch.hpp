@@ -22,7 +22,7 @@ struct DealtBatch {
   /// The same by llm work alone, for a plan whose encoders share the batch out among themselves;
   /// empty: as `pipelines`.
   std::vector<std::vector<std::int32_t>> by_phase = {};
-  std::shared_ptr<scheduler::SampleSums> sums = {};  ///< Of `samples`; null: nobody asked yet.
+  std::shared_ptr<scheduler::SampleSums> sums = {};  ///< Of `samples`; null: to be made.
   std::vector<balancer::Workload> weights = {};      ///< As `weigh_samples`; empty: likewise.
 };
 

@@ -52,7 +52,8 @@ Microbatching::Microbatching(const ParallelPlan& plan, MicrobatchingOptions opti
 }
 
 Result<DealtBatch> Microbatching::deal(DealtBatch batch, const PipelineSpeeds& speeds) const {
-  if (costs_) batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
+  if (costs_ && !batch.sums)
+    batch.sums = std::make_shared<scheduler::SampleSums>(costs_->model, batch.samples);
   auto weights = weigh_samples(plan_, batch.sums.get(), batch.samples);
   if (!weights.ok()) return std::move(weights).error();
   batch.weights = std::move(weights).value();

@@ -61,7 +61,7 @@ namespace {
 
 Status rehearse_by(const std::string& policy, const JobSetup& setup, const ParallelPlan& plan,
                    std::vector<SampleShape> samples) {
-  auto options = planner_options(setup, 0, 0).microbatching;
+  auto options = microbatching_options(setup);
   options.policy = policy;
   const Microbatching microbatching(plan, std::move(options), setup.costs);
   auto dealt = microbatching.deal({1, 0, scheduler::of_no_layout(std::move(samples))},

@@ -12,6 +12,8 @@
 
 #include "balancer/loads/sum_rounding.hpp"
 #include "balancer/loads/workload.hpp"
+#include "engine/iteration/dealt_batch.hpp"
+#include "engine/iteration/exchange_count.hpp"
 #include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/pipeline_speeds.hpp"
 #include "scheduler/cost/sample_costs.hpp"
@@ -28,13 +30,13 @@ namespace {
 
 using Samples = std::vector<std::int32_t>;
 
-/// A batch on a layout.
+/// A batch on a layout, however it is dealt.
 struct BatchThere {
   const ParallelPlan& plan;
   const MicrobatchingOptions& options;
   const std::vector<balancer::Workload>& weights;  ///< Of its samples.
   scheduler::SimulationCosts costs;                ///< With rows that arrive.
-  Bytes device_memory;
+  std::vector<double> rooms;                       ///< Per stage (`scheduler::microbatch_rooms`).
 };
 
 Error refused(std::string message) {
@@ -85,14 +87,13 @@ Status check_llm(const BatchThere& batch, PipelineId pipeline, const Samples& sa
 /// there at once.
 Status check_devices(const BatchThere& batch, const std::vector<double>& kept) {
   const ParallelPlan& plan = batch.plan;
-  const auto rooms = scheduler::microbatch_rooms(plan, batch.costs, batch.device_memory);
   const bool are_apart = scheduler::has_phases(batch.options.schedule);
   std::vector<double> wanted(plan.devices.size()), room(plan.devices.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (const DeviceId device : plan.stages[s].devices) {
       double& own = wanted[device.index()];
       own = are_apart ? std::max(own, kept[s]) : own + kept[s];
-      room[device.index()] = std::max(room[device.index()], rooms[s]);
+      room[device.index()] = std::max(room[device.index()], batch.rooms[s]);
     }
   for (std::size_t d = 0; d < wanted.size(); ++d) {
     if (wanted[d] <= room[d] * (1 + balancer::kSumRounding)) continue;
@@ -112,8 +113,7 @@ Status check_dealt(const BatchThere& batch, const std::vector<Samples>& pipeline
   if (batch.options.exchange == "off")
     by_encoders =
         scheduler::kept_by_encoders(plan, batch.costs, pipelines, batch.options.microbatches);
-  const auto rooms =
-      scheduler::rooms_in_flight(plan, batch.costs, batch.device_memory, by_encoders);
+  const auto rooms = scheduler::rooms_in_flight(plan, batch.rooms, by_encoders);
   const auto microbatches = static_cast<double>(batch.options.microbatches);
   std::vector<double> kept(plan.stages.size());
   for (std::size_t p = 0; p < pipelines.size(); ++p) {
@@ -136,23 +136,33 @@ Status check_batch_memory(const JobSetup& setup, const ParallelPlan& plan,
                           std::vector<SampleShape> samples) {
   const auto& known = setup.costs;
   if (!known || !(known->device_memory > Bytes{}) || samples.empty()) return Done{};
-  const MicrobatchingOptions options = planner_options(setup, 0, 0).microbatching;
-  auto dealt = Microbatching(plan, options, known)
-                   .deal({1, 0, std::move(samples)}, PipelineSpeeds(plan.pipelines.size()));
+  const MicrobatchingOptions options = microbatching_options(setup);
+  const auto deal = [&](DealtBatch batch, const std::string& exchange) {
+    MicrobatchingOptions own = options;
+    own.exchange = exchange;
+    return Microbatching(plan, std::move(own), known)
+        .deal(std::move(batch), PipelineSpeeds(plan.pipelines.size()));
+  };
+  // Plans may have an exchange or none, and be dealt by either.
+  const bool is_open =
+      options.exchange == "auto" && plan.pipelines.size() > 1 && can_exchange(plan);
+  auto dealt = deal({1, 0, std::move(samples)}, is_open ? "off" : options.exchange);
   if (!dealt.ok()) return std::move(dealt).error();
-  const DealtBatch& batch = dealt.value();
+  DealtBatch& batch = dealt.value();
   const auto sums = batch.sums->of(plan);
   if (!sums.ok()) return sums.error();
   const auto flow = std::make_shared<const scheduler::RowFlow>(plan.model, batch.samples);
   auto costs = scheduler::predicted_costs(plan, sums.value(), known->options);
   if (options.offload_encoders) costs = scheduler::with_offloading(std::move(costs), plan, flow);
-  const BatchThere there{plan, options, batch.weights,
-                         scheduler::with_arriving_rows(std::move(costs), plan, flow),
-                         known->device_memory};
+  costs = scheduler::with_arriving_rows(std::move(costs), plan, flow);
+  auto rooms = scheduler::microbatch_rooms(plan, costs, known->device_memory);
+  const BatchThere there{plan, options, batch.weights, std::move(costs), std::move(rooms)};
   Status fits = check_dealt(there, batch.pipelines);
-  // Plans with an exchange may deal otherwise.
-  if (!fits.ok() && !batch.by_phase.empty()) fits = check_dealt(there, batch.by_phase);
-  return fits;
+  if (fits.ok() || !is_open) return fits;
+  // Samples weigh the same, so that their sums are not made again.
+  auto by_phase = deal({1, 0, std::move(batch.samples), {}, {}, batch.sums}, "per-phase");
+  if (!by_phase.ok()) return std::move(by_phase).error();
+  return check_dealt(there, by_phase.value().pipelines);
 }
 
 }  // namespace troupe::engine

@@ -46,7 +46,7 @@ scheduler::AutoLayoutRequest layout_request(const JobSetup& setup,
 
 SimulatedTraining training_on_paper(const JobSetup& setup, PlanningCosts costs,
                                     const ParallelPlan& plan) {
-  return {plan, planner_options(setup, 0, 0).microbatching,
+  return {plan, microbatching_options(setup),
           std::make_shared<const PlanningCosts>(std::move(costs))};
 }
 

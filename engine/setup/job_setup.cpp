@@ -211,6 +211,22 @@ data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaMod
   return {wanted(modules.vision), wanted(modules.audio), sample.text};
 }
 
+MicrobatchingOptions microbatching_options(const JobSetup& setup) {
+  const job::Job& job = setup.job;
+  return {job.balancer.dealing,
+          job.balancer.exchange,
+          job.balancer.items,
+          job.balancer.policy,
+          schedules::find_schedule(job.scheduler.schedule),
+          job.train.microbatches,
+          job.job.seed,
+          job.balancer.evaluations,
+          job.scheduler.max_in_flight,
+          job.balancer.adaptive_correction,
+          job.scheduler.offloads("activations"),
+          pinned_route(job.scheduler)};
+}
+
 BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                                     EpochNumber epoch_number) {
   const job::Job& job = setup.job;
@@ -222,18 +238,7 @@ BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
   options.costs = setup.costs;
   options.sources = {setup.data, options.epochs, source_nodes(job)};
   options.flops = std::make_shared<scheduler::ModelFlops>(setup.model, setup.modules());
-  options.microbatching = {job.balancer.dealing,
-                           job.balancer.exchange,
-                           job.balancer.items,
-                           job.balancer.policy,
-                           schedules::find_schedule(job.scheduler.schedule),
-                           job.train.microbatches,
-                           job.job.seed,
-                           job.balancer.evaluations,
-                           job.scheduler.max_in_flight,
-                           job.balancer.adaptive_correction,
-                           job.scheduler.offloads("activations"),
-                           pinned_route(job.scheduler)};
+  options.microbatching = microbatching_options(setup);
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/iteration/batch_planner.hpp"
+#include "engine/iteration/microbatching.hpp"
 #include "engine/iteration/prepared_votes.hpp"
 #include "models/factory.hpp"
 #include "runtime/data/samples/dataset.hpp"
@@ -98,6 +99,11 @@ data::MediaModules media_modules(const JobSetup& setup);
 /// What an ordered sample asks of the decoder.
 data::WantedParts wanted_parts(const OrderedSample& sample, const data::MediaModules& modules);
 
+/// What the job says about cutting a batch: nothing else of the setup is asked.
+MicrobatchingOptions microbatching_options(const JobSetup& setup);
+
+/// The same and all else that a planner has, counting the operations of the model among it.
+/// REQUIRES: a configuration for each module of the model.
 BatchPlannerOptions planner_options(const JobSetup& setup, data::Epochs epochs,
                                     EpochNumber epoch_number);
 

@@ -45,8 +45,12 @@ std::vector<double> kept_by_encoders(const ParallelPlan& plan, const SimulationC
 
 std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
                                     Bytes device_memory, const std::vector<double>& encoders_keep) {
+  return rooms_in_flight(plan, microbatch_rooms(plan, costs, device_memory), encoders_keep);
+}
+
+std::vector<double> rooms_in_flight(const ParallelPlan& plan, std::vector<double> rooms,
+                                    const std::vector<double>& encoders_keep) {
   const auto depths = stage_depths(plan);
-  auto rooms = microbatch_rooms(plan, costs, device_memory);
   std::vector<double> taken(plan.devices.size());
   for (std::size_t s = 0; s < encoders_keep.size(); ++s)
     for (const DeviceId device : plan.stages[s].devices) taken[device.index()] += encoders_keep[s];

@@ -31,6 +31,9 @@ std::vector<double> kept_by_encoders(const ParallelPlan& plan, const SimulationC
 std::vector<double> rooms_in_flight(const ParallelPlan& plan, const SimulationCosts& costs,
                                     Bytes device_memory,
                                     const std::vector<double>& encoders_keep = {});
+/// The same of `microbatch_rooms` that are known.
+std::vector<double> rooms_in_flight(const ParallelPlan& plan, std::vector<double> rooms,
+                                    const std::vector<double>& encoders_keep);
 
 /// Largest llm work of one microbatch, in the unit of `llm_ms`, which is the work of all `samples`:
 /// on every stage of the llm replica it must keep within `rooms` (`rooms_in_flight`), which stages

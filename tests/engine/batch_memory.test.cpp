@@ -4,10 +4,15 @@
 
 #include <catch2/generators/catch_generators.hpp>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/iteration/microbatching.hpp"
+#include "engine/iteration/pipeline_speeds.hpp"
 #include "engine/layout/asked_layout.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/layout/tight_sample.hpp"
@@ -37,6 +42,20 @@ struct SixSamples {
     return laid_out(written);
   }
 
+  /// So many pipelines, and such in which stages of the llm have a device's room together, with the
+  /// encoder, without it, and the last one with it alone.
+  std::vector<ParallelPlan> layouts() const {
+    std::vector<ParallelPlan> plans{own, pipelines(1), pipelines(2), pipelines(3)};
+    const std::vector<std::vector<std::int32_t>> nodes{{0, 0, 0}, {0, 1, 1}, {1, 0, 1}};
+    for (const auto& node : nodes) {
+      const std::vector<HandStage> stages{{node[0], 0, {{"vision", {}}}},
+                                          {node[1], 0, {{"llm", LayerRange{0, 2}}}},
+                                          {node[2], 0, {{"llm", LayerRange{2, 4}}}}};
+      plans.push_back(laid_out({stages}));
+    }
+    return plans;
+  }
+
   ParallelPlan laid_out(const std::vector<std::vector<HandStage>>& written) const {
     HandLayout layout;
     layout.pipelines = written;
@@ -51,15 +70,21 @@ struct SixSamples {
     setup.costs = planning_costs(setup, nominal_profile(setup), Bytes{bytes}).value();
   }
 
-  /// Bytes of a device that are just enough for a plan of the samples.
-  std::int64_t least_memory(const ParallelPlan& plan) {
+  /// Bytes of a device that are just enough for what is asked then.
+  template <class Fits>
+  std::int64_t least_memory_where(Fits fits) {
     std::int64_t too_few = 0, enough = std::int64_t{1} << 30;
     while (enough - too_few > 1) {
       const std::int64_t bytes = (too_few + enough) / 2;
       have(bytes);
-      (rehearse(setup, plan, samples).ok() ? enough : too_few) = bytes;
+      (fits() ? enough : too_few) = bytes;
     }
     return enough;
+  }
+
+  /// The same for a plan of the samples.
+  std::int64_t least_memory(const ParallelPlan& plan) {
+    return least_memory_where([&] { return rehearse(setup, plan, samples).ok(); });
   }
 
   JobSetup setup;
@@ -108,11 +133,66 @@ TEST_CASE("nothing is said of a batch where costs or memory are not known", "[en
 TEST_CASE("what can be planned just so has room", "[engine][property]") {
   const auto* const exchange = GENERATE("off", "auto", "per-phase");
   SixSamples job{exchange};
-  for (const ParallelPlan& plan : {job.own, job.pipelines(1), job.pipelines(2), job.pipelines(3)}) {
+  for (const ParallelPlan& plan : job.layouts()) {
     job.have(job.least_memory(plan));
-    CAPTURE(exchange, plan.pipelines.size());
+    CAPTURE(exchange, plan.pipelines.size(), plan.stages.size());
     CHECK(check_batch_memory(job.setup, plan, job.samples).ok());
   }
+}
+
+TEST_CASE("of batches that are not cut a layout has room for those that it has a plan for",
+          "[engine][property]") {
+  SixSamples job;
+  job.setup.job.train.microbatches = 1;  // Then the look knows all that a plan does.
+  for (const ParallelPlan& plan : job.layouts()) {
+    const std::int64_t least = job.least_memory(plan);
+    for (const std::int64_t bytes : {least / 2, least - 2, least, 2 * least}) {
+      job.have(bytes);
+      CAPTURE(plan.pipelines.size(), plan.stages.size(), least, bytes);
+      CHECK(check_batch_memory(job.setup, plan, job.samples).ok() ==
+            rehearse(job.setup, plan, job.samples).ok());
+    }
+  }
+}
+
+/// Two with a picture that takes far longer than all text, and two without.
+std::vector<SampleShape> two_of_four_with_pictures(const ModelGraph& model) {
+  constexpr std::int32_t kRows = 1 << 20;
+  std::vector<SampleShape> samples;
+  for (const TokenCount tokens : {400, 400, 100, 500}) {
+    SampleShape sample;
+    sample.position = std::ssize(samples);
+    sample.id = "s" + std::to_string(sample.position);
+    sample.llm_tokens = tokens;
+    sample.trained_tokens = 8;
+    if (samples.size() < 2)
+      sample.media.push_back({model.find("vision"), {{kRows, kRows, 4, 2, 8}}});
+    samples.push_back(std::move(sample));
+  }
+  return samples;
+}
+
+TEST_CASE("a batch that may be dealt in two ways has room where it has by one of them",
+          "[engine]") {
+  // By hand: pipelines share encoders and llm evenly where each has a picture; then one has 900 of
+  // the 1,400 tokens. By the llm alone 800 are the most, of both pictures.
+  std::map<std::string, std::int64_t> least;
+  for (const char* const word : {"per-phase", "auto"}) {
+    const std::string exchange = word;
+    SixSamples job{exchange};
+    job.setup.job.train.microbatches = 1;
+    const ParallelPlan plan = job.pipelines(2);
+    const auto samples = two_of_four_with_pictures(job.setup.model);
+    least[exchange] =
+        job.least_memory_where([&] { return check_batch_memory(job.setup, plan, samples).ok(); });
+    const auto dealt = Microbatching(plan, microbatching_options(job.setup), job.setup.costs)
+                           .deal({1, 0, samples}, PipelineSpeeds(2))
+                           .value();
+    using Groups = std::vector<std::vector<std::int32_t>>;
+    CHECK((exchange == "auto" ? dealt.by_phase : dealt.pipelines) == Groups{{2, 3}, {0, 1}});
+    if (exchange == "auto") CHECK(dealt.pipelines == Groups{{0, 2}, {1, 3}});
+  }
+  CHECK(least["auto"] == least["per-phase"]);
 }
 
 TEST_CASE("of a batch without a plan the sample is named that has least room", "[engine][errors]") {

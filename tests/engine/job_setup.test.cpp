@@ -1,7 +1,9 @@
 #include "engine/setup/job_setup.hpp"
+#include "engine/iteration/microbatching.hpp"
 #include "engine/setup/initial_layers.hpp"
 #include "models/llama/family.hpp"
 #include "models/qwen2_vl/family.hpp"
+#include "scheduler/iteration/schedules.hpp"
 #include "tests/engine/tiny_job.hpp"
 #include "tests/torch_catch.hpp"
 
@@ -100,6 +102,19 @@ TEST_CASE("moments of encoders may be in host memory under any schedule", "[engi
   job.scheduler.offload_encoders = "activations";
   CHECK(modules_in_host().empty());
   CHECK(offloads_activations());
+}
+
+TEST_CASE("what a job says about cutting a batch is known without a model", "[engine]") {
+  JobSetup setup;
+  setup.job.balancer.exchange = "auto";
+  setup.job.train.microbatches = 7;
+  setup.job.scheduler.schedule = "three-phase";
+  setup.job.scheduler.offload_encoders = "activations";
+  const MicrobatchingOptions options = microbatching_options(setup);
+  CHECK(options.exchange == "auto");
+  CHECK(options.microbatches == 7);
+  CHECK(scheduler::has_phases(options.schedule));
+  CHECK(options.offload_encoders);
 }
 
 TEST_CASE("parameters of encoders may be in host memory under schedules of phases",
