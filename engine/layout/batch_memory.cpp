@@ -53,10 +53,10 @@ double sum_of_least(std::vector<double> values, std::int64_t groups) {
   return std::accumulate(values.begin(), end, 0.0);
 }
 
-/// The llm's microbatches of a pipeline, whose replicas share these samples. `rooms`: per stage,
-/// with as many in flight as stages follow.
+/// The llm's microbatches of a pipeline, whose replicas share these samples. `summed`: what its
+/// stages keep of all of them. `rooms`: per stage, with as many in flight as stages follow.
 Status check_llm(const BatchThere& batch, PipelineId pipeline, const Samples& samples,
-                 const std::vector<double>& rooms) {
+                 const scheduler::SimulationCosts& summed, const std::vector<double>& rooms) {
   std::vector<double> llm_ms;
   for (const std::int32_t sample : samples)
     llm_ms.push_back(batch.weights[static_cast<std::size_t>(sample)].llm_ms);
@@ -66,8 +66,7 @@ Status check_llm(const BatchThere& batch, PipelineId pipeline, const Samples& sa
   double largest_ms = 0, together_ms = 0;  // That have room.
   for (const ReplicaId replica : batch.plan.at(pipeline).replicas) {
     if (!batch.plan.is_llm(replica)) continue;
-    const auto cap =
-        scheduler::llm_cap_ms(batch.plan, batch.costs, rooms, replica, samples, all_ms);
+    const auto cap = scheduler::llm_cap_ms(batch.plan, summed, rooms, replica, samples, all_ms);
     if (!cap) return Done{};
     ++replicas;
     largest_ms = std::max(largest_ms, *cap);
@@ -106,25 +105,49 @@ Status check_devices(const BatchThere& batch, const std::vector<double>& kept) {
   return Done{};
 }
 
-/// The same of samples as they are dealt to pipelines.
+/// Whether this stage trains all samples of its pipeline that have anything for it: which of
+/// several encoders has what is not known, nor where encoders share a batch out.
+bool has_all(const BatchThere& batch, PipelineId pipeline, StageId stage) {
+  const bool is_whole = batch.plan.at(pipeline).replicas.size() == batch.plan.module_groups.size();
+  return is_whole && (batch.plan.is_llm(stage) || batch.options.exchange == "off");
+}
+
+/// Per stage the bytes that it keeps of all samples of its pipeline; 0 where nobody asks: of
+/// encoders that may not have them all.
+std::vector<double> bytes_of_all(const BatchThere& batch, const std::vector<Samples>& pipelines) {
+  std::vector<double> bytes(batch.plan.stages.size());
+  for (std::size_t p = 0; p < pipelines.size(); ++p) {
+    if (pipelines[p].empty()) continue;
+    for (const StageId stage : batch.plan.stages_of(PipelineId{p}))
+      if (batch.plan.is_llm(stage) || has_all(batch, PipelineId{p}, stage))
+        bytes[stage.index()] = batch.costs.activation_bytes(stage, pipelines[p]);
+  }
+  return bytes;
+}
+
+/// All of that, of samples as they are dealt to pipelines.
 Status check_dealt(const BatchThere& batch, const std::vector<Samples>& pipelines) {
   const ParallelPlan& plan = batch.plan;
+  const auto bytes = bytes_of_all(batch, pipelines);
+  scheduler::SimulationCosts summed;  // All that follows asks for all samples of a pipeline.
+  summed.activation_bytes = [&bytes](StageId stage, const Samples&) {
+    return bytes[stage.index()];
+  };
+  summed.offloaded_bytes = batch.costs.offloaded_bytes;
   std::vector<double> by_encoders;
   if (batch.options.exchange == "off")
-    by_encoders =
-        scheduler::kept_by_encoders(plan, batch.costs, pipelines, batch.options.microbatches);
+    by_encoders = scheduler::kept_by_encoders(plan, summed, pipelines, batch.options.microbatches);
   const auto rooms = scheduler::rooms_in_flight(plan, batch.rooms, by_encoders);
   const auto microbatches = static_cast<double>(batch.options.microbatches);
   std::vector<double> kept(plan.stages.size());
   for (std::size_t p = 0; p < pipelines.size(); ++p) {
     const PipelineId pipeline{p};
     if (pipelines[p].empty()) continue;
-    if (auto fits = check_llm(batch, pipeline, pipelines[p], rooms); !fits.ok()) return fits;
-    // Which of several replicas has what is not known.
-    if (plan.at(pipeline).replicas.size() != plan.module_groups.size()) continue;
+    if (auto fits = check_llm(batch, pipeline, pipelines[p], summed, rooms); !fits.ok())
+      return fits;
     for (const StageId stage : plan.stages_of(pipeline))
-      if (plan.is_llm(stage) || batch.options.exchange == "off")
-        kept[stage.index()] = batch.costs.activation_bytes(stage, pipelines[p]) / microbatches;
+      if (has_all(batch, pipeline, stage))
+        kept[stage.index()] = bytes[stage.index()] / microbatches;
   }
   // Who says how many are in flight is not bound by memory.
   return batch.options.max_in_flight > 0 ? Status(Done{}) : check_devices(batch, kept);

@@ -142,13 +142,17 @@ TEST_CASE("what can be planned just so has room", "[engine][property]") {
 
 TEST_CASE("of batches that are not cut a layout has room for those that it has a plan for",
           "[engine][property]") {
+  const auto [schedule, offloads] = GENERATE(table<std::string, std::string>(
+      {{"1f1b", "off"}, {"three-phase", "off"}, {"three-phase", "activations"}}));
   SixSamples job;
   job.setup.job.train.microbatches = 1;  // Then the look knows all that a plan does.
+  job.setup.job.scheduler.offload_encoders = offloads;
+  job.setup.job.scheduler.schedule = schedule;
   for (const ParallelPlan& plan : job.layouts()) {
     const std::int64_t least = job.least_memory(plan);
     for (const std::int64_t bytes : {least / 2, least - 2, least, 2 * least}) {
       job.have(bytes);
-      CAPTURE(plan.pipelines.size(), plan.stages.size(), least, bytes);
+      CAPTURE(offloads, schedule, plan.pipelines.size(), plan.stages.size(), least, bytes);
       CHECK(check_batch_memory(job.setup, plan, job.samples).ok() ==
             rehearse(job.setup, plan, job.samples).ok());
     }
