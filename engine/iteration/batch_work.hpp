@@ -35,10 +35,11 @@ struct BatchWork {
   scheduler::SimulationCosts costs;  ///< Corrected; empty functions where no costs are known.
   /// The same with rows that arrive, for bounds of memory; empty functions where there are none.
   scheduler::SimulationCosts bound_costs;
-  std::vector<double> rooms_in_flight = {};  ///< Per stage; empty where there are none.
-  std::vector<PhaseWork> phases;             ///< Per module group, as the profile says.
-  std::vector<SamplePiece> pieces = {};      ///< That parts may name behind the samples.
-  NodeTimes times = {};                      ///< Nodes that are slow: in `phases`, not in `costs`.
+  /// Per stage, for who cuts (llm_cap.hpp); empty where there are none, or a cut is there already.
+  std::vector<double> rooms_in_flight = {};
+  std::vector<PhaseWork> phases;         ///< Per module group, as the profile says.
+  std::vector<SamplePiece> pieces = {};  ///< That parts may name behind the samples.
+  NodeTimes times = {};                  ///< Nodes that are slow: in `phases`, not in `costs`.
   std::shared_ptr<const scheduler::RowFlow> flow = {};  ///< Of samples and pieces.
   /// What these take at the degrees of all stages; none: no costs are known.
   std::optional<scheduler::SampleCosts> samples = {};

@@ -95,17 +95,20 @@ bool Microbatching::tries(Exchange exchange) const {
 Result<Microbatching::Weighed> Microbatching::work_for(const DealtBatch& batch,
                                                        Exchange exchange) const {
   auto made = work_of(batch, {});
-  if (made.ok() && exchange == Exchange::off && bounds_memory()) {
-    Work& work = made.value().work;  // With an exchange others may take what has no room here.
-    work.rooms_in_flight = scheduler::rooms_in_flight(
-        plan_, work.bound_costs, costs_->device_memory,
-        scheduler::kept_by_encoders(plan_, work.bound_costs, batch.pipelines,
-                                    options_.microbatches));
+  if (made.ok() && exchange == Exchange::per_phase && options_.items != "whole") {
+    auto pieces =
+        cut_into_pieces(plan_, batch.samples, made.value().work.phases, options_.microbatches);
+    if (!pieces.empty()) made = work_of(batch, std::move(pieces));
   }
-  if (!made.ok() || exchange != Exchange::per_phase || options_.items == "whole") return made;
-  auto pieces =
-      cut_into_pieces(plan_, batch.samples, made.value().work.phases, options_.microbatches);
-  return pieces.empty() ? std::move(made) : work_of(batch, std::move(pieces));
+  if (!made.ok() || !bounds_memory()) return made;
+  Work& work = made.value().work;
+  std::vector<double> by_encoders;  // With an exchange others may take what has no room here.
+  if (exchange == Exchange::off)
+    by_encoders = scheduler::kept_by_encoders(plan_, work.bound_costs, batch.pipelines,
+                                              options_.microbatches);
+  work.rooms_in_flight =
+      scheduler::rooms_in_flight(plan_, work.bound_costs, costs_->device_memory, by_encoders);
+  return made;
 }
 
 Result<Microbatching::Weighed> Microbatching::work_of(const DealtBatch& batch,
@@ -135,11 +138,8 @@ Result<Microbatching::Weighed> Microbatching::work_of(const DealtBatch& batch,
   work.samples = samples.value();
   if (options_.offload_encoders)
     work.costs = scheduler::with_offloading(std::move(work.costs), plan_, work.flow);
-  if (bounds_memory()) {
+  if (bounds_memory())
     work.bound_costs = scheduler::with_arriving_rows(work.costs, plan_, work.flow);
-    work.rooms_in_flight =
-        scheduler::rooms_in_flight(plan_, work.bound_costs, costs_->device_memory);
-  }
   work.phases = phase_works(plan_, units, &samples.value(),
                             scheduler::bytes_per_element(costs_->options.dtype),
                             inside_node_share(costs_->options.speeds), work.times);

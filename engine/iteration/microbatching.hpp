@@ -177,9 +177,9 @@ class Microbatching {
   static std::vector<balancer::Workload> weights_for(Exchange exchange,
                                                      std::vector<balancer::Workload> weights);
 
-  /// What samples and these pieces of them take.
+  /// What samples and these pieces of them take, without rooms for a cut of them.
   Result<Weighed> work_of(const DealtBatch& batch, std::vector<SamplePiece> pieces) const;
-  /// The same with the pieces that this way of planning takes samples in.
+  /// The same with the pieces that this way of planning takes samples in, and rooms.
   Result<Weighed> work_for(const DealtBatch& batch, Exchange exchange) const;
   /// The samples of each llm replica of a pipeline.
   Result<std::vector<Share>> shares_of(const DealtBatch& batch, const Work& work,
