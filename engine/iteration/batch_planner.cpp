@@ -251,19 +251,17 @@ Status BatchPlanner::amend(Draft& draft, std::span<const BatchReport> decoded) {
                            : std::nullopt);
     if (!shape || *shape != measured) ++planned.amended;
     if (shape)
-      samples.push_back(*shape);
+      samples.push_back(std::move(*shape));
     else
       planned.dropped.push_back({position, std::get<data::BadSample>(std::move(kept))});
   }
   if (planned.amended == 0) return microbatching_.refresh(draft.predicted);
   std::sort(planned.dropped.begin(), planned.dropped.end(),
             [](const auto& a, const auto& b) { return a.position < b.position; });
-  RefusedBatch refused{planned.batch, options_.epoch_number, {}, samples};
-  auto amended = microbatching_.amend(std::move(draft.predicted), std::move(samples), places);
-  if (!amended.ok()) {
-    refused.why = std::move(amended).error();
-    return refuse(std::move(refused));
-  }
+  auto amended = microbatching_.amend(std::move(draft.predicted), samples, places);
+  if (!amended.ok())
+    return refuse(
+        {planned.batch, options_.epoch_number, std::move(amended).error(), std::move(samples)});
   draft.predicted = std::move(amended).value();
   return Done{};
 }

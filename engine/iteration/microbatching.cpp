@@ -329,17 +329,17 @@ Result<PredictedIteration> Microbatching::finish(const DealtBatch& batch, const 
 }
 
 Result<PredictedIteration> Microbatching::amend(PredictedIteration planned,
-                                                std::vector<SampleShape> samples,
+                                                std::vector<SampleShape>& samples,
                                                 const SamplePlaces& places) const {
-  auto [microbatches, pieces, pipelines] = amend_cut(plan_, planned.iteration, samples, places);
+  AmendedCut cut = amend_cut(plan_, planned.iteration, samples, places);
   DealtBatch batch{planned.iteration.step, planned.iteration.epoch_number, std::move(samples),
-                   std::move(pipelines)};
-  auto weighed = work_of(batch, std::move(pieces));
-  if (!weighed.ok()) return std::move(weighed).error();
-  auto& [work, units] = weighed.value();
-  auto made = finish(batch, units, std::make_shared<const Work>(std::move(work)),
-                     std::move(microbatches), std::move(planned.prediction));
-  if (made.ok()) made.value().iteration.samples = std::move(batch.samples);
+                   std::move(cut.pipelines)};
+  auto weighed = work_of(batch, std::move(cut.pieces));
+  auto made = weighed.ok() ? finish(batch, weighed.value().units,
+                                    std::make_shared<const Work>(std::move(weighed.value().work)),
+                                    std::move(cut.microbatches), std::move(planned.prediction))
+                           : Result<PredictedIteration>(std::move(weighed).error());
+  (made.ok() ? made.value().iteration.samples : samples) = std::move(batch.samples);
   return made;
 }
 

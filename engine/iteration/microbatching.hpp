@@ -108,11 +108,11 @@ class Microbatching {
   Result<PredictedIteration> plan_kept(DealtBatch& batch) const;
 
   /// The same cut (`amend_cut`) for samples that turned out otherwise than `plan` was told, ordered
-  /// and predicted anew. `samples`: those that are left. What the prediction says of the cut
-  /// (imbalance, deferred samples) stays as it was.
+  /// and predicted anew. `samples`: those that are left; a plan takes them along, none leaves them.
+  /// What the prediction says of the cut (imbalance, deferred samples) stays as it was.
   ///
   /// Errors: as `plan`.
-  Result<PredictedIteration> amend(PredictedIteration planned, std::vector<SampleShape> samples,
+  Result<PredictedIteration> amend(PredictedIteration planned, std::vector<SampleShape>& samples,
                                    const SamplePlaces& places) const;
 
   /// Predicts again by what was learned since. Errors: as `scheduler::simulate`.

@@ -113,7 +113,8 @@ TEST_CASE("a batch of which samples turn out bad or longer keeps a sound plan of
       if (!is_gone) left.push_back(batch.samples[i]);
     }
     left.front().llm_tokens += 50;
-    const auto made = microbatching.amend(std::move(planned), left, places);
+    auto samples = left;
+    const auto made = microbatching.amend(std::move(planned), samples, places);
     REQUIRE(made.ok());
     const IterationPlan& iteration = made.value().iteration;
     CHECK(scheduler::check(fixture.plan, iteration).empty());
