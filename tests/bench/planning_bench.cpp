@@ -18,6 +18,7 @@
 #include "scheduler/recovery/wait_choice.hpp"
 #include "scheduler/state/copy_plan.hpp"
 #include "scheduler/state/state_moves.hpp"
+#include "tests/bench/batch_on_layouts.hpp"
 #include "tests/bench/measure.hpp"
 
 using namespace troupe;
@@ -283,36 +284,52 @@ void measure_weighing(const ChangingJob& job, const std::set<NodeId>& nodes, Nod
   }
 }
 
+// Whether the layout that was decided on has room for the newest batch, and with it deciding.
+void measure_rooms(const ChangingJob& job, const std::set<NodeId>& nodes, const ModelGraph& model,
+                   const std::string& size) {
+  const bench::BatchOnLayouts batch(model, static_cast<std::int32_t>(job.global_batch));
+  const auto decide = [&]() -> Result<NextLayout> {
+    auto next = next_layout(job, nodes);
+    if (!next.ok()) return next;
+    if (auto room = batch.check(next.value().plan); !room.ok()) return std::move(room).error();
+    return next;
+  };
+  bench::print("deciding after a loss, with room for its batch", planning_ms(decide, 3), "ms", 50,
+               size + ", " + std::to_string(job.global_batch) + " samples");
+  for (const bool has_encoder : {false, true})
+    for (const int count : {100, 500})
+      for (const int samples : {1024, 4096}) {
+        const ModelGraph grown = bench::model_of(96, has_encoder);
+        const ParallelPlan plan = bench::plan_of(grown, count);
+        const bench::BatchOnLayouts other(grown, samples);
+        const bool promised = count == 500 && samples == 4096;
+        bench::print("room for a batch", planning_ms([&] { return other.check(plan); }, 3), "ms",
+                     promised ? std::optional<double>(50) : std::nullopt,
+                     std::to_string(count) + " nodes, 96 layers" +
+                         (has_encoder ? " and an encoder" : "") + ", " + std::to_string(samples) +
+                         " samples");
+      }
+}
+
 // From a loss to the layout to go on with: all candidates, and how their state gets there.
 void measure_deciding() {
-  constexpr std::int32_t kNodes = 500, kLayers = 96, kPipeline = 10, kParameters = 9;
+  constexpr std::int32_t kNodes = 500, kLayers = 96;
   constexpr double kBytesPerMs = 1e7, kQuietMs = 6e5;
-  ModelGraph model;
-  model.modules = {{"llm", ModuleKind::llm, false, {}, {}, 64, 64}};
+  const ModelGraph model = bench::model_of(kLayers, false);
   std::vector<ParameterInfo> parameters;
   TemplateRequest request;
   for (std::int32_t l = 0; l < kLayers; ++l) {
-    LayerSpec layer;
-    layer.name = "llm.layers." + std::to_string(l);
-    layer.parameter_elements = kParameters * (1 << 20);
-    model.modules[0].layers.push_back(layer);
-    for (std::int32_t p = 0; p < kParameters; ++p)
+    const std::string& name = model.modules[0].layers[static_cast<std::size_t>(l)].name;
+    for (std::int32_t p = 0; p < bench::kParametersOfLayer; ++p)
       parameters.push_back(
-          {layer.name + "." + std::to_string(p), {1024, 1024}, {{ModuleId{0}, l}}, true});
+          {name + "." + std::to_string(p), {1024, 1024}, {{ModuleId{0}, l}}, true});
     request.layers.push_back({1, 2, Bytes{1}, {}});
   }
   request.node_count = kNodes;
   request.device_memory = Bytes{kLayers / 8};  // A pipeline needs eight nodes.
   request.microbatches = 64;
   const TemplateSet set = make_templates(request).value();
-  HandLayout layout;
-  for (std::int32_t node = 0; node < kNodes; ++node) {
-    const std::int32_t s = node % kPipeline;
-    if (s == 0) layout.pipelines.emplace_back();
-    layout.pipelines.back().push_back(
-        {node, 0, {{"llm", LayerRange{kLayers * s / kPipeline, kLayers * (s + 1) / kPipeline}}}});
-  }
-  const auto plan = place_by_hand(model, layout, {kNodes, 1}).value();
+  const auto plan = bench::plan_of(model, kNodes);
   std::set<NodeId> nodes = plan.nodes();
   nodes.erase(NodeId{7});
   StatePlacement left = place_state(plan, parameters, Dtype::bf16);
@@ -324,7 +341,7 @@ void measure_deciding() {
   job.network_bytes_per_ms = kBytesPerMs;
   job.step_ms = 1000;
   job.quiet_ms = kQuietMs;
-  // What a job's memory has room for is not measured.
+  // What a job's memory has room for beside state is looked at apart.
   job.fits = [](const ParallelPlan&) -> Status { return Done{}; };
   job.fits_beside = [](const std::map<DeviceSlot, Bytes>&) -> Status { return Done{}; };
   const std::string size = "500 nodes, 96 layers, one lost";
@@ -335,6 +352,7 @@ void measure_deciding() {
                    relayouts({plan, {kNodes, 1}, set, 4096, tolerance, nodes}).value().size()),
                "", std::nullopt, size);
   measure_weighing(job, nodes, NodeId{7}, size);
+  measure_rooms(job, nodes, model, size);
 }
 
 }  // namespace
