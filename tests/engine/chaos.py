@@ -14,7 +14,8 @@ kills nodes, stops them for 1 to 20 s, lets them leave (by `troupe ctl`, a signa
 stops the head; a quarter of the events have a second one within 100 ms behind them, a cut none but a killed head. Of two at most one
 takes a node away: more than the job promises to bear is comeback.py's. What was ordered and refused is no event. Of few
 events (scripts/test) each kind comes at least once, who sleeps does so for 8 s at most, samples are the shorter ones, at
-most two windows are looked at, and all must be over within five minutes. Where ../shared/data is not, samples are what `troupe data make` makes. Held against what is promised:
+most two windows are looked at, and all must be over within five minutes. Where ../shared/data is not, samples are what `troupe data make` makes,
+and the record says so. Held against what is promised:
 
 - Each event is over within 10 s beyond the time after which silence counts: two more steps are trained, who left is told in
   the events, who joined takes part. Nobody is lost whom nothing was done to. The eight never go back to a checkpoint; the
@@ -94,11 +95,17 @@ def is_short(sample):
     return sum(len(turn["value"]) for turn in sample["conversations"]) <= SHORT
 
 
+def samples_name():
+    """What a record says of the samples: those that are made are shorter, and steps of them take about half as long."""
+    return DATA.name if DATA.is_dir() else "made samples"
+
+
 def data_words(binary, folder, is_few):
     """What names the samples: the job file's own, or where this machine has them not, such as `troupe data make` makes."""
     file = folder / "samples.json"
     media = DATA if DATA.is_dir() else folder / "data"
     if DATA.is_dir() and not is_few:
+        print(f"  all samples of {DATA}", flush=True)
         return []
     if not file.exists():  # By another case.
         if DATA.is_dir():
@@ -107,7 +114,7 @@ def data_words(binary, folder, is_few):
             made = UnevenData(binary, media).samples
             samples = sorted(made, key=rows_and_tones)[:len(made) // 2]
         file.write_text(json.dumps(samples), encoding="utf-8")
-        print(f"  {len(samples)} samples of {media}", flush=True)
+        print(f"  {len(samples)} samples of {media}" + ("" if DATA.is_dir() else f", made for want of {DATA}"), flush=True)
     return [f'data.sources=[{{format="llava",json="{file}",media="{media}"}}]']
 
 
@@ -117,7 +124,7 @@ class Bench:
         self.patience, self.events = arguments.patience, arguments.events
         self.draw, self.is_few = random.Random(arguments.seed), self.events < MANY
         self.sleep_s = SLEEP_S_OF_FEW if self.is_few else 20
-        self.numbers["seed"] = arguments.seed
+        self.numbers |= {"seed": arguments.seed, "samples": samples_name()}
         # What names the samples comes before the profile: its costs are of them.
         self.job = [str(JOB), *TRAINS, *data_words(binary, folder, self.is_few)]
         profile = arguments.profile or folder / "profile.json"

@@ -99,7 +99,7 @@ def in_words(key, value):
         return f"memory {' and '.join(f'{before} to {after} MiB' for before, after in value)}" if value else ""
     if key == "head":
         return "head {} to {} MiB in {steps:,} steps, {kib_per_step:+} KiB a step, of {of} heads".format(*value["mib"], **value) if value else ""
-    words = {"seed": "seed {}", "events": "{} events", "jobs": "{} jobs", "steps": "{:,} steps", "windows": "{} windows",
+    words = {"seed": "seed {}", "samples": "{}", "events": "{} events", "jobs": "{} jobs", "steps": "{:,} steps", "windows": "{} windows",
              "by_rounding": "{} of them as far as rounding goes", "worst_parameters": "parameters within {:.2g}",
              "worst_losses": "losses within {:.2g}", "worst": "equal the reference within {:.2g}", "off": "off by {:.2g} at the end",
              "apart": "undisturbed runs by {:.2g}", "nodes": "{} nodes", "layouts": "{} layouts", "copies": "each layer on {} nodes at least"}

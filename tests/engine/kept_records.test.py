@@ -172,6 +172,12 @@ class Scripts(unittest.TestCase):
         self.assertEqual(script.slowest(), {"head": {"s": 9.2, "of": 1}, "kill": {"s": 3.1, "of": 2}})
         self.assertIn("slowest: head 9.2 s of 1, kill 3.1 s of 2", said.getvalue())
 
+    def test_of_chaos_say_which_samples(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(chaos, "DATA", pathlib.Path(folder) / "real-mini"):
+            self.assertEqual(chaos.samples_name(), "made samples")
+            chaos.DATA.mkdir()
+            self.assertEqual(chaos.samples_name(), "real-mini")
+
     def test_of_chaos_keep_what_nodes_held(self):
         # By hand: of eight looks the second quarter begins with the third one.
         script = Script(types.SimpleNamespace(draw=None, is_few=False), None, 8, "nowhere")
@@ -202,13 +208,13 @@ class Scripts(unittest.TestCase):
 class TheTable(unittest.TestCase):
     LINE = {"date": "2026-11-29T10:00:59+00:00", "commit": "04ea3077aabbccdd", "command": "python3 tests/engine/chaos.py BINARY", "cores": 2,
             "case": "eight_nodes", "load": 0.31, "passed": False, "result": "failed", "error": "not | over", "seconds": 2640,
-            "numbers": {"seed": 3, "events": 200, "steps": 1099, "slowest": {"head": {"s": 9.2, "of": 29}}, "memory_mib": [[309, 335]],
+            "numbers": {"seed": 3, "samples": "real-mini", "events": 200, "steps": 1099, "slowest": {"head": {"s": 9.2, "of": 29}}, "memory_mib": [[309, 335]],
                         "windows": 31, "by_rounding": 0, "worst_parameters": 1.3e-15, "worst_losses": 2e-16, "off": 1e-14, "apart": 7.8e-15}}
 
     def test_has_a_row_for_a_line(self):
         self.assertEqual(kept_records.row_of(self.LINE),
                          "| 2026-11-29 10:00 | 04ea3077 | `python3 tests/engine/chaos.py BINARY` | eight nodes | failed | 44 min | 2 cores, load 0.31 | "
-                         "seed 3; 200 events; 1,099 steps; slowest: head 9.2 s of 29; memory 309 to 335 MiB; 31 windows; "
+                         "seed 3; real-mini; 200 events; 1,099 steps; slowest: head 9.2 s of 29; memory 309 to 335 MiB; 31 windows; "
                          "0 of them as far as rounding goes; parameters within 1.3e-15; losses within 2e-16; off by 1e-14 at the end; "
                          "undisturbed runs by 7.8e-15; not \\| over |")
 
