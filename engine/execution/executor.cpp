@@ -104,7 +104,8 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
       const bool is_shown = program->show_to(is_looked_at ? this : nullptr);
       if (is_looked_at && !is_shown) note_unseen(id);
       outcome.asked = {id, "begin"};
-      if (auto begun = program->begin(*iteration_, samples); !begun.ok()) return begun;
+      if (auto begun = program->begin(*iteration_, samples); !begun.ok())
+        return returned(nullptr, begun.error(), outcome.asked);
     }
     return Done{};
   });

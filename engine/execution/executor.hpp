@@ -65,9 +65,9 @@ class Executor : private Viewer {
   /// finishing a step that was decided.
   ///
   /// Errors: what a stage, the transport or a call to NCCL reports; infeasible: more memory was
-  /// used than the plan promised (`check_promise`); internal: an exception of a
-  /// stage, with stage, step and samples. The iteration is then lost and `abandon` is the only
-  /// legal call.
+  /// used than the plan promised (`check_promise`); internal: an exception of a stage. What stages
+  /// report or throw has stage, step and samples. The iteration is then lost and `abandon` is the
+  /// only legal call.
   Result<Progress> advance();
 
   /// The supervisor's word on this step; a second one is the same. REQUIRES: `advance` returned
@@ -147,6 +147,7 @@ class Executor : private Viewer {
   std::vector<std::string> ids_of(const Action* action) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {},
                  const Asked& asked = {}) const;
+  Error returned(const Action* action, const Error& error, const Asked& asked = {}) const;
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
   LongWork long_work(const Action* action) const;
   std::vector<AwaitedMessage> senders_of(const Action& action) const;
@@ -155,7 +156,6 @@ class Executor : private Viewer {
   Status end_work();
   static std::string thrown_words();
   std::string step_words() const;
-  std::string words_of(StageId id) const;
   Status ask(StageId id, const std::string& call, const std::function<void()>& asks);
   Status let_go(StageId id, const std::string& call, const std::function<void()>& tell) const;
   static void show_to_nobody(StageProgram& program);
@@ -200,7 +200,6 @@ class Executor : private Viewer {
   };
   Kept kept(GroupId group) const;
   StageId keeper_of(GroupId group) const;
-  static StageId stage_of(const Action* action);
   void finish();
   Status check_sends();
   Status post_receives();

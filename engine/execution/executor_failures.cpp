@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "engine/execution/executor.hpp"
+#include "engine/execution/fault_words.hpp"
 #include "runtime/vocabulary/first_line.hpp"
-#include "runtime/vocabulary/joined.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-/// So many samples of a part are named where a stage throws.
-constexpr std::size_t kNamedSamplesMax = 3;
 
 constexpr const char* kNeverReturns = "the work does not return";
 
@@ -30,6 +27,9 @@ std::optional<MessageEnd> place_of(const Action* action, const IterationPlan* it
   const Message& message = iteration->at(action->message);
   return message.source.stage == action->stage ? message.source : message.destination;
 }
+
+/// Whose work an action is that is for no one part. Invalid: no stage's, as on standby.
+StageId stage_of(const Action* action) { return action == nullptr ? StageId{} : action->stage; }
 
 }  // namespace
 
@@ -61,11 +61,6 @@ std::string Executor::step_words() const {
   return prepared_.step > 0 ? "behind step " + std::to_string(prepared_.step) : "before a step";
 }
 
-/// Whose work an action is that is for no one part. Invalid: no stage's, as on standby.
-StageId Executor::stage_of(const Action* action) {
-  return action == nullptr ? StageId{} : action->stage;
-}
-
 /// What a stage has thrown (the first line), and where: stages may be a user's.
 Error Executor::describe(const Action* action, const std::string& thrown, std::string fix,
                          const Asked& asked) const {
@@ -73,33 +68,32 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
     fix =
         "where a plug-in computes there, correct it; else it is a defect: please report it with "
         "the job file and the log";
-  std::string message = first_line(thrown) + ", " + step_words() + " on device " +
-                        std::to_string(options_.device.index());
+  std::string message = first_line(thrown);
+  if (message.empty()) message = "an error without words";
+  message += ", " + step_words() + " on device " + std::to_string(options_.device.index());
   if (action != nullptr) message += ", " + std::string(to_string(action->kind));
   const auto place = place_of(action, iteration_.get());
   if (!place) {
     if (asked.first.valid())
-      message += ", `" + asked.second + "` of " + words_of(asked.first);
+      message += ", `" + asked.second + "` of " + stage_with_layers(plan_, asked.first);
     else if (const StageId own = stage_of(action); own.valid())
-      message += " of " + words_of(own);
+      message += " of " + stage_with_layers(plan_, own);
     return {Errc::internal, message, {}, std::move(fix)};
   }
-  std::vector<std::string> samples;
-  for (const std::string& id : ids_of(action)) samples.push_back("'" + id + "'");
-  message += " of " + words_of(place->stage) +
-             (samples.empty() ? "" : " for samples " + joined_up_to(kNamedSamplesMax, samples)) +
-             " of microbatch " + std::to_string(place->microbatch.index());
+  // What layers of ours say of their rows names the samples already.
+  const std::string part = part_words(ids_of(action), place->microbatch);
+  const bool is_named = message.find(part) != std::string::npos;
+  message += " of " + stage_with_layers(plan_, place->stage) + (is_named ? "" : part);
   return {Errc::internal, message, {}, std::move(fix)};
 }
 
-/// As `stage 2 (vision layers 0 to 1, llm layers 0 to 3)`.
-std::string Executor::words_of(StageId id) const {
-  std::vector<std::string> layers;
-  for (const LayerRun& run : plan_.at(id).runs)
-    layers.push_back(plan_.model.at(run.module).name + " layers " +
-                     std::to_string(run.layers.begin) + " to " +
-                     std::to_string(run.layers.end - 1));
-  return "stage " + std::to_string(id.index()) + " (" + joined(layers) + ")";
+/// What a stage has returned in place of a result, told as what it throws; its code, and what it
+/// says of the place and the fix, stay.
+Error Executor::returned(const Action* action, const Error& error, const Asked& asked) const {
+  Error told = describe(action, error.message, error.fix, asked);
+  told.code = error.code;
+  told.where = error.where;
+  return told;
 }
 
 /// What a stage throws that is asked beside the work of the list is an error of its step, or behind

@@ -99,7 +99,7 @@ Executor::Work Executor::move_activations(const Action& action) {
     StageProgram& program = stage(action.stage);
     const auto moved = action.kind == ActionKind::offload ? program.offload(part, device_)
                                                           : program.fetch(part, device_);
-    if (!moved.ok()) return moved.error();
+    if (!moved.ok()) return returned(&action, moved.error());
     outcome.moved = moved.value();
     outcome.activations = held_by_stages();
     return Done{};
@@ -121,8 +121,9 @@ Status Executor::compute(const Action& action) {
     case ActionKind::backward_input: status = program.backward_input(part); break;
     default: status = program.backward_weight(part); break;
   }
+  if (!status.ok()) return returned(&action, status.error());
   if (!options_.slow_rows.empty()) slow_down(action, begin_ns);
-  return status;
+  return Done{};
 }
 
 /// How many times longer a part takes for this reason.
@@ -179,7 +180,7 @@ Executor::Work Executor::send(const Action& action) {
   return [=, this, &action](Outcome& outcome) -> Status {
     const MessageId id = action.message;
     auto tensor = gradient ? stage(from).gradient_for(id) : stage(from).rows_for(id);
-    if (!tensor.ok()) return std::move(tensor).error();
+    if (!tensor.ok()) return returned(&action, tensor.error());
     const Message& planned = iteration_->at(id);
     const auto& module = plan_.model.at(planned.module).name;
     if (auto fault = misfit(tensor.value(), planned, module, gradient, row_dtype());

@@ -6,18 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "engine/execution/fault_words.hpp"
 #include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/state_store.hpp"
 #include "models/factory.hpp"
-#include "runtime/vocabulary/joined.hpp"
 
 namespace troupe::engine {
 
 namespace {
-
-/// So many samples of a part are named where it has other rows.
-constexpr std::size_t kNamedSamplesMax = 3;
 
 /// What there is of a part in these lists.
 const std::vector<MessageId>& found(const std::map<PartKey, std::vector<MessageId>>& lists,
@@ -177,14 +174,12 @@ Status StageLayers::check_output(std::size_t run, PartKey part, const at::Tensor
   if (output.dim() == 2 && output.size(0) == rows) return Done{};
   const LayerRun& range = runs_[run].range;
   std::vector<std::string> samples;
-  for (const std::int32_t unit : units_of(part))
-    samples.push_back("'" + iteration_->sample(unit).id + "'");
+  for (const std::int32_t unit : units_of(part)) samples.push_back(iteration_->sample(unit).id);
   return Error{Errc::internal,
                plan_->model.at(range.module).name + " layers " +
                    std::to_string(range.layers.begin) + " to " +
                    std::to_string(range.layers.end - 1) + " make rows of the shape " +
-                   shape_text(output) + " for samples " + joined_up_to(kNamedSamplesMax, samples) +
-                   " of microbatch " + std::to_string(part.microbatch.index()) + ", which have " +
+                   shape_text(output) + part_words(samples, part.microbatch) + ", which have " +
                    std::to_string(rows) + " rows there",
                {},
                "correct the family, or what it says of its media, so that layers make the rows "

@@ -7,7 +7,8 @@
 // `parameters` and `state` of what goes to host memory, in the first one `state` where gradients
 // are dumped, and behind the last one `parameters`, are called by the executor's thread while the
 // device has nothing to do; what leaves the device before (`losses` of an accelerator) waits for
-// it. An exception ends the step with an error that names stage and samples.
+// it. An exception, or an error that is returned, ends the step and is told with step, device,
+// call, stage and samples: what a stage says need name none of these.
 
 #pragma once
 

@@ -1,6 +1,7 @@
 // Stages that let no number pass that is none: rows that are handed on and gradients that are sent
-// back are looked at, and a value that is not finite ends the step with an error that names module,
-// step and samples. Without it a loss that is no number is all there is to see.
+// back are looked at, and a value that is not finite ends the step with an error that names module
+// and samples; step, device and stage the engine adds. Without it a loss that is no number is all
+// there is to see.
 
 #include <ATen/ops/isfinite.h>
 
@@ -38,8 +39,8 @@ class Sentry : public StageFilter {
     for (const std::int32_t unit : message.samples)  // Samples, or pieces of them: not an index.
       samples += (samples.empty() ? "" : ", ") + plan_->sample(unit).id;
     return Error{Errc::internal,
-                 "step " + std::to_string(plan_->step) + ": not finite: " + what +
-                     model_.at(message.module).name + ", samples " + samples,
+                 std::string("not finite: ") + what + model_.at(message.module).name +
+                     ", samples " + samples,
                  "the training itself", "lower the learning rate, or look at these samples"};
   }
 
