@@ -66,8 +66,8 @@ void lose_late_nodes(Self self, const std::vector<NodeId>& late, Duration waited
   auto& state = self->state;
   for (const NodeId node : late) {
     if (state.job.is_over()) return;
-    const std::string what =
-        describe(state.job.members, node) + " was lost: it " + late_text(waited);
+    const std::string what = describe(state.job.members, node) + " was lost: it " +
+                             late_text(waited) + long_work_text(state, node, now(self));
     if (state.job.is_stopping())
       lose_while_stopping(self, node, what);
     else if (const auto hindrance = go_on_without(self, node, what))
@@ -153,7 +153,8 @@ void watch_offers(Self self) {
   if (state.stalls.hopeless(waited, limit)) return lose_late_nodes(self, late, waited);
   if (!state.stalls.overdue(waited)) return;
   for (const NodeId node : late)
-    state.resources->logger.warning(describe(state.job.members, node) + " " + late_text(waited));
+    state.resources->logger.warning(describe(state.job.members, node) + " " + late_text(waited) +
+                                    long_work_text(state, node, now(self)));
 }
 
 }  // namespace troupe::actors

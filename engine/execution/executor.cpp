@@ -24,22 +24,6 @@ bool is_about_memory(const std::string& what) {
          what.find("out of memory") != std::string::npos;
 }
 
-/// While a thread is in the work of an action.
-class Presence {
- public:
-  Presence(WorkInHand* in_hand, const Action* action) : in_hand_(in_hand) {
-    if (in_hand_ != nullptr) in_hand_->entered(action);
-  }
-  ~Presence() {
-    if (in_hand_ != nullptr) in_hand_->left();
-  }
-  Presence(const Presence&) = delete;
-  Presence& operator=(const Presence&) = delete;
-
- private:
-  WorkInHand* const in_hand_;
-};
-
 }  // namespace
 
 Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
@@ -59,12 +43,15 @@ Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
             }) {
   prepared_.step = options_.last_step;
   if (options_.in_hand != nullptr)
-    options_.in_hand->belong_to([this](const Action* action) { return long_work(action); });
+    options_.in_hand->belong_to(
+        [this](const Action* action, const StageCall& call) { return long_work(action, call); });
 }
 
 Executor::~Executor() {
   static_cast<void>(end_work());
-  for (auto& [id, program] : stages_) show_to_nobody(*program);
+  // Who ends has nobody to tell what a stage throws there.
+  for (auto& [id, program] : stages_)
+    static_cast<void>(let_go(id, "show_to", [&own = *program] { own.show_to(nullptr); }));
   if (options_.in_hand != nullptr) options_.in_hand->belong_to({});
 }
 
@@ -100,10 +87,10 @@ Status Executor::begin(std::shared_ptr<const IterationPlan> plan, SampleStore& s
       options_.audience != nullptr && options_.audience->begins(iteration_->step);
   launch(nullptr, [this, &samples, is_looked_at](Outcome& outcome) -> Status {
     for (auto& [id, program] : stages_) {
-      outcome.asked = {id, "show_to"};
+      turn_to(outcome, {id, "show_to"});
       const bool is_shown = program->show_to(is_looked_at ? this : nullptr);
       if (is_looked_at && !is_shown) note_unseen(id);
-      outcome.asked = {id, "begin"};
+      turn_to(outcome, {id, "begin"});
       if (auto begun = program->begin(*iteration_, samples); !begun.ok())
         return returned(nullptr, begun.error(), outcome.asked);
     }

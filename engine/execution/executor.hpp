@@ -26,6 +26,7 @@
 #include "engine/execution/stage_program.hpp"
 #include "engine/execution/standby_state.hpp"
 #include "engine/execution/tensor_mailbox.hpp"
+#include "engine/execution/work_in_hand.hpp"
 #include "engine/iteration/reports.hpp"
 #include "runtime/vocabulary/iteration_plan.hpp"
 #include "runtime/vocabulary/result.hpp"
@@ -106,7 +107,6 @@ class Executor : private Viewer {
     observers::Kind kind = observers::Kind::rows;
     at::Tensor values;
   };
-  using Asked = std::pair<StageId, std::string>;  ///< Of which stage what is called.
   /// What work of an action leaves to whoever waits for it.
   struct Outcome {
     std::vector<Parcel> parcels;
@@ -119,7 +119,7 @@ class Executor : private Viewer {
     std::vector<Shown> shown;           ///< In host memory.
     std::optional<std::string> thrown;  ///< By a stage, and not for want of memory.
     bool is_device_lost = false;        ///< It says that of its device.
-    Asked asked;                        ///< Last, by work of no action.
+    StageCall asked;                    ///< Last, by work of no action.
   };
   /// Work that was launched.
   struct InFlight {
@@ -146,10 +146,10 @@ class Executor : private Viewer {
   std::shared_ptr<const observers::Observed> observed(const Action& action, Shown shown) const;
   std::vector<std::string> ids_of(const Action* action) const;
   Error describe(const Action* action, const std::string& thrown, std::string fix = {},
-                 const Asked& asked = {}) const;
-  Error returned(const Action* action, const Error& error, const Asked& asked = {}) const;
+                 const StageCall& asked = {}) const;
+  Error returned(const Action* action, const Error& error, const StageCall& asked = {}) const;
   FailedWork failed_work(const Action* action, const std::string& thrown, Error error) const;
-  LongWork long_work(const Action* action) const;
+  LongWork long_work(const Action* action, const StageCall& call) const;
   std::vector<AwaitedMessage> senders_of(const Action& action) const;
   void note_wait(const Action& action) const;
   void note_copy();
@@ -158,7 +158,7 @@ class Executor : private Viewer {
   std::string step_words() const;
   Status ask(StageId id, const std::string& call, const std::function<void()>& asks);
   Status let_go(StageId id, const std::string& call, const std::function<void()>& tell) const;
-  static void show_to_nobody(StageProgram& program);
+  void turn_to(Outcome& outcome, StageCall call) const;
   Work work_of(const Action& action);
   Work send(const Action& action);
   Status give(std::vector<Parcel> parcels, Outcome& outcome);

@@ -63,7 +63,7 @@ std::string Executor::step_words() const {
 
 /// What a stage has thrown (the first line), and where: stages may be a user's.
 Error Executor::describe(const Action* action, const std::string& thrown, std::string fix,
-                         const Asked& asked) const {
+                         const StageCall& asked) const {
   if (fix.empty())
     fix =
         "where a plug-in computes there, correct it; else it is a defect: please report it with "
@@ -74,8 +74,8 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
   if (action != nullptr) message += ", " + std::string(to_string(action->kind));
   const auto place = place_of(action, iteration_.get());
   if (!place) {
-    if (asked.first.valid())
-      message += ", `" + asked.second + "` of " + stage_with_layers(plan_, asked.first);
+    if (asked.stage.valid())
+      message += ", `" + asked.function + "` of " + stage_with_layers(plan_, asked.stage);
     else if (const StageId own = stage_of(action); own.valid())
       message += " of " + stage_with_layers(plan_, own);
     return {Errc::internal, message, {}, std::move(fix)};
@@ -89,16 +89,23 @@ Error Executor::describe(const Action* action, const std::string& thrown, std::s
 
 /// What a stage has returned in place of a result, told as what it throws; its code, and what it
 /// says of the place and the fix, stay.
-Error Executor::returned(const Action* action, const Error& error, const Asked& asked) const {
+Error Executor::returned(const Action* action, const Error& error, const StageCall& asked) const {
   Error told = describe(action, error.message, error.fix, asked);
   told.code = error.code;
   told.where = error.where;
   return told;
 }
 
+/// In work of no action: it calls this function of a stage's next.
+void Executor::turn_to(Outcome& outcome, StageCall call) const {
+  outcome.asked = std::move(call);
+  if (options_.in_hand != nullptr) options_.in_hand->calls(outcome.asked);
+}
+
 /// What a stage throws that is asked beside the work of the list is an error of its step, or behind
 /// it. `id`: invalid where the device asks what it keeps without a stage.
 Status Executor::ask(StageId id, const std::string& call, const std::function<void()>& asks) {
+  const Presence presence(options_.in_hand, nullptr, {id, call});
   try {
     asks();
     return Done{};
@@ -111,13 +118,14 @@ Status Executor::ask(StageId id, const std::string& call, const std::function<vo
 }
 
 /// What an action is whose work does not return, should nobody wait for it any longer.
-LongWork Executor::long_work(const Action* action) const {
+LongWork Executor::long_work(const Action* action, const StageCall& call) const {
   LongWork work{options_.device};
   work.work = failed_work(
       action, kNeverReturns,
       describe(action, kNeverReturns,
                "look what a stage waits for or loops in there (`troupe check JOB` tries each stage "
-               "alone), or at the device; raise train.stall_timeout_s where it may take so long"));
+               "alone), or at the device; raise train.stall_timeout_s where it may take so long",
+               call));
   work.work.error.code = Errc::timed_out;
   return work;
 }
@@ -125,6 +133,7 @@ LongWork Executor::long_work(const Action* action) const {
 /// What one stage throws keeps no other one from dropping what it has. `id`: as of `ask`.
 Status Executor::let_go(StageId id, const std::string& call,
                         const std::function<void()>& tell) const {
+  const Presence presence(options_.in_hand, nullptr, {id, call});
   auto told = call_guarded(Errc::internal, [&]() -> Status {
     tell();
     return Done{};
@@ -137,14 +146,6 @@ Status Executor::let_go(StageId id, const std::string& call,
                {},
                "where the stage is a plug-in's, correct it (`troupe check` tries it); else it is a "
                "defect: please report it with the job file and the log"};
-}
-
-/// Who ends has nobody to tell what a stage throws there.
-void Executor::show_to_nobody(StageProgram& program) {
-  static_cast<void>(call_guarded(Errc::internal, [&program]() -> Status {
-    program.show_to(nullptr);
-    return Done{};
-  }));
 }
 
 /// Nobody knows whose NCCL hangs, or fails: the device that says so first is done without, unless

@@ -125,7 +125,7 @@ Status Executor::put_back_parameters() {
 void Executor::put_back_state() {
   for (const GroupId group : fetched_)
     launch(nullptr, [this, group](Outcome& outcome) -> Status {
-      outcome.asked = {keeper_of(group), "offload_state"};
+      turn_to(outcome, {keeper_of(group), "offload_state"});
       kept(group).state->offload_state(device_);
       return Done{};
     });

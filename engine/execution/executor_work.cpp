@@ -282,9 +282,9 @@ Executor::Work Executor::take_sums(const Action& action) {
 /// Who read the norm here would wait for the device; it is there when the work has completed.
 Executor::Work Executor::measure(GroupId group) {
   return [this, group](Outcome& outcome) -> Status {
-    outcome.asked = {keeper_of(group), "own_updates"};
+    turn_to(outcome, {keeper_of(group), "own_updates"});
     const auto& left_out = kept(group).state->own_updates();
-    outcome.asked.second = "gradients";
+    turn_to(outcome, {keeper_of(group), "gradients"});
     MeasuredChunk chunk = sums_.measure(group, left_out);
     chunk.numbers = device_.to_host(std::move(chunk.numbers));
     outcome.measured.push_back(std::move(chunk));

@@ -16,15 +16,21 @@ void WorkInHand::belong_to(Describe describe) {
   wait_.reset();
 }
 
-void WorkInHand::entered(const Action* action) {
+void WorkInHand::entered(const Action* action, StageCall call) {
   const std::int64_t now_ns = observe::trace_now_ns();
   const std::lock_guard lock(mutex_);
-  entered_ = Item{action, now_ns, nullptr};
+  entered_ = Item{action, now_ns, nullptr, std::move(call)};
 }
 
 void WorkInHand::left() {
   const std::lock_guard lock(mutex_);
   entered_.reset();
+}
+
+void WorkInHand::calls(StageCall call) {
+  const std::int64_t now_ns = observe::trace_now_ns();
+  const std::lock_guard lock(mutex_);
+  if (entered_) entered_ = Item{entered_->action, now_ns, nullptr, std::move(call)};
 }
 
 void WorkInHand::launched(const Action* action, std::shared_ptr<const Launch> launch) {
@@ -92,7 +98,7 @@ std::optional<LongWork> WorkInHand::longer_than(double seconds) const {
   if (!item || !describe_) return std::nullopt;
   const double took = static_cast<double>(observe::trace_now_ns() - item->since_ns) / 1e9;
   if (took < seconds) return std::nullopt;
-  LongWork work = describe_(item->action);
+  LongWork work = describe_(item->action, item->call);
   work.seconds = took;
   return work;
 }

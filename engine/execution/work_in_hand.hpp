@@ -3,7 +3,7 @@
 // that hangs. A message that is lost on its way stops it likewise.
 //
 // Thread-safe. Costs the device four uncontended locks per action, and one where it must wait or
-// the copy under way is another one.
+// the copy under way is another one; one per function that is called beside the list.
 
 #pragma once
 
@@ -14,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "engine/execution/device.hpp"
 #include "engine/iteration/reports.hpp"
@@ -29,18 +31,27 @@ struct PresentWait {
   LongWait wait;            ///< Without its time, which is for whoever watches it to measure.
 };
 
+/// A function of a stage's that is called in work of no action, or beside all work.
+struct StageCall {
+  StageId stage = {};  ///< Invalid: no stage's, or nobody said.
+  std::string function = {};
+};
+
 class WorkInHand {
  public:
-  /// Says what an action is; none: work that is no action of the list. Called under the lock of
-  /// this, so that nothing of it ends meanwhile; from the thread of whoever asks.
-  using Describe = std::function<LongWork(const Action* action)>;
+  /// Says what an action is; none: work that is no action of the list, with the function that it
+  /// calls. Called under the lock of this, so that nothing of it ends meanwhile; from the thread of
+  /// whoever asks.
+  using Describe = std::function<LongWork(const Action* action, const StageCall& call)>;
 
   /// Whose work it is from now on. Empty: nobody's; nothing is in hand then.
   void belong_to(Describe describe);
 
-  /// A thread of the device turns to this work, and leaves it again.
-  void entered(const Action* action);
+  /// A thread of the device turns to this work, or function, and leaves it again.
+  void entered(const Action* action, StageCall call = {});
   void left();
+  /// In work of no action, if a thread is in any: it calls this function since now.
+  void calls(StageCall call);
 
   /// Work is on the device, behind all before it, until it is taken off: the oldest first. What has
   /// completed meanwhile does not count. `action` stays valid so long.
@@ -74,6 +85,7 @@ class WorkInHand {
     const Action* action = nullptr;
     std::int64_t since_ns = 0;
     std::shared_ptr<const Launch> launch;  ///< None: a thread is in it.
+    StageCall call = {};
   };
   std::optional<Item> oldest() const;
   std::optional<Item> oldest_work() const;
@@ -87,6 +99,22 @@ class WorkInHand {
   std::int64_t waits_ = 0;  ///< So many so far.
   std::optional<LongWait> wait_;
   std::map<NodeId, std::int64_t> came_;
+};
+
+/// As long as it lives a thread is in work, or in a function. `in_hand`: null where nobody watches.
+class Presence {
+ public:
+  Presence(WorkInHand* in_hand, const Action* action, StageCall call = {}) : in_hand_(in_hand) {
+    if (in_hand_ != nullptr) in_hand_->entered(action, std::move(call));
+  }
+  ~Presence() {
+    if (in_hand_ != nullptr) in_hand_->left();
+  }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+ private:
+  WorkInHand* const in_hand_;
 };
 
 }  // namespace troupe::engine

@@ -79,11 +79,18 @@ TEST_CASE("a device that never offers its tensors costs its node", "[actors][rec
   });
   Head& head = saving.head;
   offer_all(head, {1});
+  const std::string work =
+      "the work does not return, behind step 1 on device 1, `parameters` of stage 1 (llm)";
+  engine::LongWorks told;
+  told.works.push_back({DeviceId{1}, 10, {1, 1}});
+  told.works.back().work.error = {Errc::timed_out, work, {}, {}};
+  head.tell(NodeId{1}, told);
   head.system.pass(25s);
   CHECK_FALSE(says(saving.log(), "has not offered"));
   head.system.pass(10s);
   CHECK(says(saving.log(),
              "node 1 (host, pid 101) has not offered its tensors of the trained model"));
+  CHECK(says(saving.log(), "; " + work + " ("));
   head.system.pass(560s);  // What steps must not take, large models may.
   CHECK(head.seen[1].stops.empty());
   CHECK(head.recorder.collections.empty());
@@ -94,6 +101,7 @@ TEST_CASE("a device that never offers its tensors costs its node", "[actors][rec
   const std::string lost =
       "node 1 (host, pid 101) was lost: it has not offered its tensors of the trained model for 60";
   CHECK(says(head.seen[1].stops[0], lost));
+  CHECK(says(head.seen[1].stops[0], "; " + work + " (61"));
   if (!is_needed) return offer_again(head, 1);
   CHECK(head.seen[0].saves.size() == saves + 1);  // What the others have of it.
   head.leave({0, 2, 3});

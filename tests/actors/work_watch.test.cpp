@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 
 constexpr Time kStart{1h};
 
-engine::LongWork named(const Action* action) {
+engine::LongWork named(const Action* action, const engine::StageCall&) {
   engine::LongWork work{DeviceId{4}};
   work.work.step = action == nullptr ? 0 : action->group.value;
   return work;

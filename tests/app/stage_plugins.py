@@ -70,6 +70,11 @@ struct KeepsGradients final : StageFilter {
   mutable bool has_told = false;
 };
 
+struct NeverBegins final : StageFilter {
+  using StageFilter::StageFilter;
+  Status begin(const IterationPlan&, const data::DecodedSamples&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
+};
+
 // Takes an operator that has no fixed order, as far as LibTorch knows.
 struct Orderless final : StageFilter {
   using StageFilter::StageFilter;
@@ -218,6 +223,7 @@ Status register_all() {
   if (which == "lacks-memory") return register_stage({which, {"llama"}, failing<Way::lacks_memory>});
   if (which == "crashes") return register_stage({"crashes", {"llama"}, failing<Way::crashes>});
   if (which == "hangs-once") return register_stage({"hangs-once", {"llama"}, failing<Way::hangs_once>});
+  if (which == "never-begins") return register_stage({which, {"llama"}, around<NeverBegins>});
   if (which == "hangs") return register_stage({"hangs", {"llama"}, failing<Way::hangs>});
   if (which == "throws") return register_stage({"throws", {"llama"}, around<Throws>});
   if (which == "keeps-model") return register_stage({which, {"llama"}, around<KeepsModel>});
@@ -396,6 +402,12 @@ def a_stage_that_never_returns_costs_a_node_once_and_then_the_job(bench):
     expect(code == 1 and "step 1 fails again where it is trained again" in said and said.count(named) >= 2, f"exit {code}\n{said[-1500:]}")
 
 
+def a_stage_that_never_returns_from_its_begin_is_named(bench):
+    code, said = bench.own_job("never-begins", "never-begins", "train.stall_timeout_s=6")
+    expect(code == 1 and "the work does not return, in step 1 on device 1, `begin` of stage 1 (llm layers 0 to 3) (" in said and " s so far)" in said,
+           f"exit {code}\n{said[-1500:]}")
+
+
 def what_cannot_be_is_found_before_a_job_begins(bench):
     said = bench.invalid("both")
     expect("layers of two stage kinds, 'seers' and 'readers'" in said and "cut the layout" in said, said)
@@ -541,7 +553,7 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          what_is_thrown_where_a_stage_gives_the_model_or_gradients_is_named, an_operator_without_a_fixed_order_ends_the_job_unless_it_may,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
-         a_stage_that_never_returns_costs_a_node_once_and_then_the_job, what_cannot_be_is_found_before_a_job_begins,
+         a_stage_that_never_returns_costs_a_node_once_and_then_the_job, a_stage_that_never_returns_from_its_begin_is_named, what_cannot_be_is_found_before_a_job_begins,
          what_cannot_be_is_said_by_whoever_plans_or_trains, a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once,
          an_open_layout_has_no_stage_of_two_kinds, stages_of_two_kinds_train_on_one_device, who_runs_the_stages_is_told,
          costs_that_no_plan_can_be_made_of_are_named,

@@ -3,11 +3,13 @@
 #include "engine/execution/work_in_hand.hpp"
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/engine/hooked_stage.hpp"
@@ -23,7 +25,7 @@ double seconds_since(Clock::time_point begin) {
 }
 
 /// Names work by the group of its action; work that is none has no group.
-LongWork by_group(const Action* action) {
+LongWork by_group(const Action* action, const StageCall&) {
   LongWork work{DeviceId{0}};
   work.work.step = action == nullptr ? -1 : action->group.value;
   return work;
@@ -75,6 +77,34 @@ TEST_CASE("what a device has in hand is the oldest that has not completed, or wh
   CHECK_FALSE(hand.longer_than(0));
   hand.entered(&third);
   hand.belong_to({});
+  CHECK_FALSE(hand.longer_than(0));
+}
+
+TEST_CASE("work of no action has the function that it calls in hand, since it does", "[engine]") {
+  WorkInHand hand;
+  hand.belong_to([](const Action*, const StageCall& call) {
+    LongWork work{DeviceId{0}};
+    work.work.step = call.stage.value;
+    work.work.thrown = call.function;
+    return work;
+  });
+  {
+    const Presence presence(&hand, nullptr, {StageId{2}, "losses"});
+    REQUIRE(hand.longer_than(0));
+    CHECK(hand.longer_than(0)->work.step == 2);
+    CHECK(hand.longer_than(0)->work.thrown == "losses");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(hand.longer_than(0.02));
+    const auto before = Clock::now();
+    hand.calls({StageId{3}, "begin"});
+    const auto called = hand.longer_than(0);
+    REQUIRE(called);
+    CHECK(called->work.step == 3);
+    CHECK(called->work.thrown == "begin");
+    CHECK(called->seconds <= seconds_since(before));
+  }
+  CHECK_FALSE(hand.longer_than(0));
+  hand.calls({StageId{3}, "begin"});  // No thread is there.
   CHECK_FALSE(hand.longer_than(0));
 }
 
@@ -184,6 +214,74 @@ TEST_CASE("a stage that is at it is named with stage, microbatch, step and sampl
     for (const std::string& sample : seen->work.samples) CHECK(sample.starts_with("s"));
     for (const auto& [device, hand] : hands) CHECK_FALSE(hand->longer_than(0));
   }
+}
+
+/// Says which of its functions that are called beside the list it is in.
+class PeekingStage final : public HookedStage {
+ public:
+  PeekingStage(StageProgram& inner, std::function<void(const std::string&)> tell)
+      : HookedStage(inner, [] {}), tell_(std::move(tell)) {}
+
+  bool show_to(Viewer* /*viewer*/) override {
+    tell_("show_to");
+    return false;
+  }
+  Status begin(const IterationPlan& plan, const data::DecodedSamples& samples) override {
+    tell_("begin");
+    return HookedStage::begin(plan, samples);
+  }
+  void abandon() override {
+    tell_("abandon");
+    HookedStage::abandon();
+  }
+  std::vector<PartLoss> losses() const override {
+    tell_("losses");
+    return HookedStage::losses();
+  }
+  std::vector<PartAuxiliary> auxiliary() const override {
+    tell_("auxiliary");
+    return {};
+  }
+  std::vector<models::Parameter*> parameters() override {
+    tell_("parameters");
+    return HookedStage::parameters();
+  }
+
+ private:
+  std::function<void(const std::string&)> tell_;
+};
+
+TEST_CASE("a function of a stage that is called beside the list is named with its stage",
+          "[engine][errors]") {
+  std::map<DeviceId, std::unique_ptr<WorkInHand>> hands;
+  std::map<std::string, std::string> seen;  // What is said meanwhile, by the function.
+  std::vector<std::unique_ptr<PeekingStage>> peeking;
+  Cluster cluster(
+      tiny_job(), {},
+      [&](ExecutorOptions& options) {
+        hands[options.device] = std::make_unique<WorkInHand>();
+        options.in_hand = hands.at(options.device).get();
+      },
+      {}, {},
+      [&](StageId stage, ModelStage& inner) -> StageProgram* {
+        if (stage != StageId{1}) return &inner;
+        peeking.push_back(std::make_unique<PeekingStage>(inner, [&](const std::string& function) {
+          // The thread that is in the stage asks here for the one that watches it.
+          const auto work = hands.at(DeviceId{1})->longer_than(0);
+          seen[function] = work ? work->work.error.message : "nothing";
+        }));
+        return peeking.back().get();
+      });
+  cluster.train(0);
+  REQUIRE(cluster.executor(1).parameters().ok());
+  REQUIRE(cluster.executor(1).abandon().ok());
+  for (const std::string function : {"show_to", "begin", "losses", "auxiliary"})
+    CHECK(seen[function] == "the work does not return, in step 1 on device 1, `" + function +
+                                "` of stage 1 (llm layers 0 to 3)");
+  for (const std::string function : {"parameters", "abandon"})
+    CHECK(seen[function] == "the work does not return, behind step 1 on device 1, `" + function +
+                                "` of stage 1 (llm layers 0 to 3)");
+  CHECK_FALSE(hands.at(DeviceId{1})->longer_than(0));
 }
 
 TEST_CASE("nothing is in hand of a step that was given up", "[engine][recovery]") {
