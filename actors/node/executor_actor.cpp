@@ -14,7 +14,7 @@
 #include "actors/node/device_offers.hpp"
 #include "engine/execution/device_place.hpp"
 #include "engine/execution/failed_device.hpp"
-#include "engine/execution/stage_kinds.hpp"
+#include "engine/execution/made_stages.hpp"
 #include "runtime/state/checkpoint_manifest.hpp"
 #include "scheduler/state/state_moves.hpp"
 
@@ -80,15 +80,13 @@ Status build(Self self) {
         !opened.ok())
       return opened;
   if (!device.valid()) return Done{};
+  auto stages = engine::make_stages(
+      {plan, {}, setup.modules(), setup.layers, *state.store, &state.resources->masks}, device,
+      state.configuration->epoch_number, *state.in_hand);
+  if (!stages.ok()) return std::move(stages).error();
+  state.stages = std::move(stages).value();
   std::map<StageId, engine::StageProgram*> programs;
-  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
-    if (plan.stages[i].devices.front() != device) continue;
-    auto stage = engine::make_stage(
-        {plan, StageId{i}, setup.modules(), setup.layers, *state.store, &state.resources->masks});
-    if (!stage.ok()) return std::move(stage).error();
-    programs[StageId{i}] = stage.value().get();
-    state.stages[StageId{i}] = std::move(stage).value();
-  }
+  for (const auto& [id, stage] : state.stages) programs[id] = stage.get();
   auto standby = engine::StandbyState::create(plan, device, *state.store, setup.modules());
   if (!standby.ok()) return std::move(standby).error();
   state.standby = std::move(standby).value();

@@ -44,8 +44,10 @@ void watch_reads(Self self, Time now) {
 void watch_work(Self self, Time now) {
   auto& state = self->state;
   if (state.work.empty()) return;
-  const double timeout_s = state.resources->setup.job.train.stall_timeout_s;
-  if (auto told = state.long_work.pass(now, long_work_interval(timeout_s), state.work))
+  const job::Job& job = state.resources->setup.job;
+  const Duration interval =
+      long_work_interval(job.train.stall_timeout_s, job.cluster.join_timeout_s);
+  if (auto told = state.long_work.pass(now, interval, state.work))
     self->send(state.supervisor, state.welcome->node, std::move(*told));
 }
 

@@ -6,9 +6,9 @@
 
 namespace troupe::actors {
 
-Duration long_work_interval(double stall_timeout_s) {
+Duration long_work_interval(double stall_timeout_s, double join_timeout_s) {
   constexpr Duration kLongest = std::chrono::seconds(10);
-  return std::min(kLongest, seconds(stall_timeout_s / 4));
+  return std::min(kLongest, seconds(std::min(stall_timeout_s, join_timeout_s) / 4));
 }
 
 std::optional<engine::LongWorks> WorkWatch::pass(Time now, Duration interval,

@@ -17,9 +17,10 @@ namespace troupe::actors {
 /// What each device of a node is in the middle of, by its number there.
 using WorkOfDevices = std::map<std::int32_t, std::shared_ptr<engine::WorkInHand>>;
 
-/// Work that has taken so long is told, so often: 10 s, or a quarter of `train.stall_timeout_s`,
-/// so that whoever waits so long for a step has heard before what it waits for.
-Duration long_work_interval(double stall_timeout_s);
+/// Work that has taken so long is told, so often: 10 s, or a quarter of `train.stall_timeout_s` or
+/// of `cluster.join_timeout_s`, so that whoever waits so long for a step, or for a layout to come
+/// up, has heard before what it waits for.
+Duration long_work_interval(double stall_timeout_s, double join_timeout_s);
 
 /// Single owner, not thread-safe; time is handed in, but how long work has taken is the devices' to
 /// say.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "actors/link/system.hpp"
 #include "actors/supervisor/supervisor_end.hpp"
@@ -80,17 +81,22 @@ Error late_error(const Membership& members, const std::string& listen, const std
 }
 
 Error slow_set_up(const SupervisorState& state, const std::vector<NodeId>& late, Time now) {
-  std::string who, works;
+  std::string who, works, fix;
   for (const NodeId node : late) {
     who += (who.empty() ? "" : ", ") + describe(state.job.members, node);
     works += long_work_text(state, node, now);
+    // What is of no step was done for this layout, as stages are made.
+    for (const KnownWork& known : state.links[node.index()].long_work)
+      if (known.work.step == 0) fix = known.work.error.fix;
   }
+  if (fix.empty())
+    fix = "look at the load and memory of these machines, or raise cluster.join_timeout_s";
   return {Errc::timed_out,
           "the model was not set up within " +
               in_seconds(state.resources->setup.job.cluster.join_timeout_s) +
               "; still at it: " + who + works,
           {},
-          "look at the load and memory of these machines, or raise cluster.join_timeout_s"};
+          std::move(fix)};
 }
 
 void add_copies(const LayoutChange& change, observe::RunEvent& event) {

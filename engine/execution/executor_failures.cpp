@@ -15,8 +15,6 @@ namespace troupe::engine {
 
 namespace {
 
-constexpr const char* kNeverReturns = "the work does not return";
-
 /// The part of a stage that an action works on, or whose rows it moves; none: of no one part.
 /// `iteration`: null where there is no action.
 std::optional<MessageEnd> place_of(const Action* action, const IterationPlan* iteration) {

@@ -12,6 +12,9 @@
 
 namespace troupe::engine {
 
+/// What is said of work in which a stage has been for so long that nobody waits for it any more.
+inline constexpr const char* kNeverReturns = "the work does not return";
+
 /// `stage 2 (vision layers 0 to 1, llm layers 0 to 3)`. REQUIRES: the plan has it.
 std::string stage_with_layers(const ParallelPlan& plan, StageId id);
 

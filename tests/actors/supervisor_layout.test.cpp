@@ -1,4 +1,12 @@
+#include "tests/torch_catch.hpp"
+
 #include "actors/supervisor/supervisor_records.hpp"
+
+#include <catch2/generators/catch_generators.hpp>
+#include <cstdint>
+#include <string>
+
+#include "engine/iteration/reports.hpp"
 #include "tests/actors/head_fixture.hpp"
 
 namespace troupe::actors {
@@ -211,6 +219,35 @@ TEST_CASE("a layout that does not come up in time ends the job by name", "[actor
   REQUIRE(head.ended);
   CHECK(says(head.ended->message,
              "not set up within 2 s; still at it: node 2 (host, pid 102), node 3 (host, pid 103)"));
+}
+
+// Window: a layout does not come up
+TEST_CASE("a stage that is made without end is named where its layout does not come up",
+          "[actors][errors]") {
+  const std::string work =
+      "the work does not return, as layout 1 comes up on device 1, `make` of stage 1 (llm layers 0 "
+      "to 3) by stage kind 'endless'";
+  Head head(9, one_pipeline);
+  head.join_all();
+  for (const std::size_t node : {0u, 1u, 2u, 3u})
+    head.tell(fetched_atom::value, NodeId{node}, EpochNumber{1}, 0.0);
+  for (const std::size_t node : {0u, 2u, 3u})
+    head.tell(applied_atom::value, NodeId{node}, EpochNumber{1});
+  const std::int64_t step = GENERATE(0, 1);
+  engine::LongWorks told;
+  told.works.push_back({DeviceId{1}, 1, {step, 1}});
+  told.works.back().work.error = {Errc::timed_out, work, {}, "look into it"};
+  head.tell(NodeId{1}, told);
+  head.system.pass(2300ms);
+  head.leave({0, 1, 2, 3});
+  REQUIRE(head.ended);
+  INFO(head.ended->message);
+  CHECK(says(head.ended->message,
+             "the model was not set up within 2 s; still at it: node 1 (host, pid 101); " + work));
+  // Of a step of the layout before another time is the one to raise.
+  CHECK(says(head.ended->message,
+             std::string(" s so far); nothing is saved: no step was finished\n  fix: ") +
+                 (step == 0 ? "look into it" : "look at the load and memory")));
 }
 
 }  // namespace

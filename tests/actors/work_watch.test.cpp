@@ -15,9 +15,11 @@ engine::LongWork named(const Action* action, const engine::StageCall&) {
   return work;
 }
 
-TEST_CASE("long work is told soon enough for whoever waits for the step", "[actors]") {
-  CHECK(long_work_interval(3600) == 10s);
-  CHECK(long_work_interval(8) == 2s);
+TEST_CASE("long work is told soon enough for whoever waits for the step or the layout",
+          "[actors]") {
+  CHECK(long_work_interval(3600, 60) == 10s);
+  CHECK(long_work_interval(8, 60) == 2s);
+  CHECK(long_work_interval(3600, 16) == 4s);
 }
 
 TEST_CASE("what a device has been at for long is told until it has returned", "[actors]") {

@@ -240,6 +240,7 @@ Status register_all() {
     };
     return register_stage(kind);
   }
+  if (which == "never-made") return register_stage({which, {"llama"}, [](const StageRequest&) -> Made { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }});
   if (which == "none") return register_stage({"none", {}, [](const StageRequest&) -> Made { return std::unique_ptr<StageProgram>(); }});
   if (which == "faulty") return register_stage({"faulty", {"qwen2-vl", "llama"}, faulty, true});
   if (which == "My Stage") return register_stage({which, {}, plain});
@@ -310,7 +311,7 @@ def a_kind_gets_the_stages_of_its_families_alone(bench):
 
 
 def faulty_kinds_are_named(bench):
-    for which, words in {"throws": ["of its own accord, in step 1 on device 1, backward", " of stage 1 (llm layers 0 to 3) for samples '"], "cannot": ["stage kind 'cannot' throws: no room"],
+    for which, words in {"throws": ["of its own accord, in step 1 on device 1, backward", " of stage 1 (llm layers 0 to 3) for samples '"], "cannot": ["stage kind 'cannot' throws: no room, as layout 1 comes up on device ", ", `make` of stage "],
                          "none": ["stage kind 'none' makes no stage"]}.items():
         code, said = bench.own_job(which, which)
         expect(code == 1 and all(word in said for word in words), f"{which}: exit {code}\n{said[-1500:]}")
@@ -406,6 +407,13 @@ def a_stage_that_never_returns_from_its_begin_is_named(bench):
     code, said = bench.own_job("never-begins", "never-begins", "train.stall_timeout_s=6")
     expect(code == 1 and "the work does not return, in step 1 on device 1, `begin` of stage 1 (llm layers 0 to 3) (" in said and " s so far)" in said,
            f"exit {code}\n{said[-1500:]}")
+
+
+# Window: a layout does not come up
+def a_stage_that_is_made_without_end_is_named(bench):
+    code, said = bench.own_job("never-made", "never-made", "cluster.join_timeout_s=15")
+    named = "the work does not return, as layout 1 comes up on device 1, `make` of stage 1 (llm layers 0 to 3) by stage kind 'never-made' ("
+    expect(code == 1 and "was not set up within 15 s" in said and named in said and "raise cluster.join_timeout_s" in said, f"exit {code}\n{said[-1500:]}")
 
 
 def what_cannot_be_is_found_before_a_job_begins(bench):
@@ -553,7 +561,8 @@ CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_referen
          what_is_thrown_where_a_stage_gives_the_model_or_gradients_is_named, an_operator_without_a_fixed_order_ends_the_job_unless_it_may,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
-         a_stage_that_never_returns_costs_a_node_once_and_then_the_job, a_stage_that_never_returns_from_its_begin_is_named, what_cannot_be_is_found_before_a_job_begins,
+         a_stage_that_never_returns_costs_a_node_once_and_then_the_job, a_stage_that_never_returns_from_its_begin_is_named,
+         a_stage_that_is_made_without_end_is_named, what_cannot_be_is_found_before_a_job_begins,
          what_cannot_be_is_said_by_whoever_plans_or_trains, a_layout_by_hand_with_a_stage_of_two_kinds_is_refused_at_once,
          an_open_layout_has_no_stage_of_two_kinds, stages_of_two_kinds_train_on_one_device, who_runs_the_stages_is_told,
          costs_that_no_plan_can_be_made_of_are_named,

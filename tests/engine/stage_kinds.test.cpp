@@ -1,10 +1,15 @@
 #include "tests/torch_catch.hpp"
 
+#include "engine/execution/made_stages.hpp"
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/layout/choose_layout.hpp"
 
 #include <ATen/ops/equal.h>
+
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/state/seeded_store.hpp"
 #include "runtime/plugins/user_calls.hpp"
@@ -32,7 +37,17 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   const auto is_counting = [](const Made& made) {
     return dynamic_cast<Counting*>(made.value().get()) != nullptr;
   };
+  static WorkInHand hand;  // Kinds that stay look at it.
+  const auto all_of = [&](std::size_t device) {
+    const auto store = seeded_store(setup, plan, DeviceId{device}).value();
+    return make_stages({plan, {}, setup.modules(), setup.layers, store}, DeviceId{device}, 7, hand);
+  };
   // Of each pipeline an encoder with its projector comes first, then the llm's stages.
+  const auto made = all_of(2);
+  REQUIRE(made.ok());
+  REQUIRE(made.value().size() == 2);
+  CHECK(made.value().contains(StageId{2}));
+  CHECK(made.value().contains(StageId{3}));
   REQUIRE_FALSE(is_counting(stage(0)));
   CHECK(stage_kind_of(plan, StageId{0}, setup.modules()).empty());
   CHECK(check_stage_kinds(plan, setup.modules(), true).ok());
@@ -72,12 +87,14 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   CHECK(register_stage({"empty", {"mlp"}, {}}).error().code == Errc::invalid_argument);
   CHECK(stage_kind_names() == std::vector<std::string>{"seers"});
 
-  static std::string function;  // That is called meanwhile: one that hangs has a name.
+  static std::string function;          // That is called meanwhile: one that hangs has a name.
+  static std::optional<LongWork> work;  // And its stage, where a device makes all that it has.
   REQUIRE(register_stage({"readers",
                           {"llama"},
                           [](const StageRequest&) -> Made {
                             const auto call = plugins::oldest_user_call();
                             function = call ? call->function : "nobody's";
+                            work = hand.longer_than(0);
                             return Error{Errc::infeasible, "has no memory left", "gpu 3", {}};
                           }})
               .ok());
@@ -85,6 +102,23 @@ TEST_CASE("a stage is made by the kind that has its families", "[engine]") {
   CHECK(stage(1).error().where == "gpu 3");
   CHECK(function == "`make` of stage kind 'readers'");
   CHECK_FALSE(plugins::oldest_user_call());
+  const auto none = all_of(1);
+  REQUIRE_FALSE(none.ok());
+  const std::string where =
+      ", as layout 7 comes up on device 1, `make` of stage 1 (llm layers 0 to 3)";
+  CHECK(none.error().message == "stage kind 'readers' has no memory left" + where);
+  CHECK(none.error().where == "gpu 3");
+  REQUIRE(work);
+  CHECK(work->device == DeviceId{1});
+  CHECK(work->seconds >= 0);
+  CHECK(work->work.step == 0);
+  CHECK(work->work.epoch_number == 7);
+  CHECK(work->work.thrown == "the work does not return");
+  CHECK(work->work.error.code == Errc::timed_out);
+  CHECK(work->work.error.message ==
+        "the work does not return" + where + " by stage kind 'readers'");
+  CHECK(work->work.error.fix.find("raise cluster.join_timeout_s") != std::string::npos);
+  CHECK_FALSE(hand.longer_than(0));
   CHECK(check_stage_kinds(plan, setup.modules()).ok());
   CHECK_FALSE(offloads(plan, StageId{1}, setup.modules()));
   REQUIRE(register_stage({"projectors", {"mlp"}, counting, true}).ok());
