@@ -1,0 +1,175 @@
+#include "models/family/answer_faults.hpp"
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/family/registry.hpp"
+#include "tests/models/added_family.hpp"
+#include "tests/torch_catch.hpp"
+
+namespace troupe::models {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+/// An encoder whose answers for widths above 8 are what `fault` makes of them.
+Family faulty_encoder(const std::string& name, const std::function<void(Family&)>& fault) {
+  auto family = added(name);
+  family.kind = ModuleKind::encoder;
+  family.media = [](const FamilyConfig&) { return MediaInput{Medium::image}; };
+  const auto good = family;
+  fault(family);
+  const auto is_default = [](const FamilyConfig& c) { return c.as<AddedConfig>().width == 8; };
+  const auto faulty = family;
+  family = good;
+  family.describe = [=](const ModuleConfig& m, const Widths& w) {
+    return (is_default(m.config) ? good : faulty).describe(m, w);
+  };
+  family.works = [=](const ModuleConfig& m, const Widths& w) {
+    return (is_default(m.config) ? good : faulty).works(m, w);
+  };
+  family.media = [=](const FamilyConfig& c) { return (is_default(c) ? good : faulty).media(c); };
+  family.update = faulty.update;
+  return family;
+}
+
+TEST_CASE("a family that contradicts itself for a job's configuration is refused",
+          "[models][errors]") {
+  int number = 0;
+  const auto said = [&](const std::function<void(Family&)>& fault) {
+    const auto name = "faulty-" + std::to_string(number++);
+    REQUIRE(register_family(faulty_encoder(name, fault)).ok());
+    const ModuleConfig module{"eye", ModuleKind::encoder,    name, "llm", false, {},
+                              0.02,  AddedConfig{.width = 9}};
+    const auto described = describe_module(module, {module});
+    return described.ok() ? std::string("described") : described.error().message;
+  };
+  using Parameters = std::vector<ParameterSpec>;
+  const auto with_parameters = [](Parameters parameters) {
+    return [parameters](Family& f) {
+      f.describe = [parameters](const ModuleConfig&, const Widths&) {
+        return ModuleDescription{{{"eye.scale", parameters}}, 9, 9};
+      };
+    };
+  };
+  CHECK(said([](Family&) {}) == "described");
+  CHECK_THAT(said(with_parameters({{"scale", {9}}})), ContainsSubstring("called 'scale'"));
+  CHECK_THAT(said(with_parameters({{"eye.a", {9}}, {"eye.a", {9}}})),
+             ContainsSubstring("two parameters are called 'eye.a'"));
+  CHECK_THAT(
+      said(with_parameters({{"eye.a", {9}, Initial::zeros, false, {TensorSplit::By::output}}})),
+      ContainsSubstring("'eye.a' is split over ranks, but no matrix"));
+  const auto with_own = [&](ParameterSpec spec, Parameters more = {}) {
+    spec.own_update = true;
+    more.insert(more.begin(), std::move(spec));
+    return [more, describe = with_parameters(more)](Family& f) {
+      describe(f);
+      f.update = [](const ModuleConfig&, const ParameterUpdate&) {};
+    };
+  };
+  CHECK(said(with_own({"eye.a", {9}, Initial::zeros})) == "described");
+  CHECK_THAT(said(with_parameters({{"eye.a", {9}, Initial::zeros, false, {}, true}})),
+             ContainsSubstring("'eye.a' is moved by the family itself, and `update` is not set"));
+  CHECK_THAT(said(with_own({"eye.a", {9, 9}, Initial::zeros, false, {TensorSplit::By::output}})),
+             ContainsSubstring("no such parameter is split over ranks"));
+  CHECK_THAT(said(with_own({"eye.a", {9}}, {{"eye.a", {9}, Initial::zeros, true}})),
+             ContainsSubstring("no such parameter has a tied use"));
+  CHECK_THAT(said(with_own({"eye.a", {8, 4}, Initial::sinusoid})),
+             ContainsSubstring("and is a constant"));
+  CHECK_THAT(said([](Family& f) {
+               f.works = [](const ModuleConfig&, const Widths&) {
+                 return std::vector<LayerWork>(2);
+               };
+             }),
+             ContainsSubstring("`works` 2"));
+  CHECK_THAT(said([](Family& f) {
+               f.works = [](const ModuleConfig&, const Widths&) {
+                 LayerWork work;
+                 work.kind = "block";
+                 return std::vector{work};
+               };
+             }),
+             ContainsSubstring("of kind 'block'"));
+  const auto with_weights = [](double weights) {
+    return [weights](Family& f) {
+      f.works = [weights](const ModuleConfig&, const Widths&) {
+        LayerWork work;
+        work.kind = "eye.scale";
+        work.weights = weights;
+        return std::vector{work};
+      };
+    };
+  };
+  CHECK(said(with_weights(0)) == "described");
+  for (const double weights :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+    CHECK_THAT(said(with_weights(weights)),
+               ContainsSubstring("of kind 'eye.scale' has a figure that is below zero"));
+  CHECK_THAT(said([](Family& f) {
+               f.describe = [](const ModuleConfig&, const Widths&) {
+                 return ModuleDescription{{{"eye.scale", {{"eye.a", {9}}}}}, 9, 10};
+               };
+             }),
+             ContainsSubstring("of 10 by `describe`"));
+  const auto said_of = [&](const MediaInput& media) {
+    return said([media](Family& f) { f.media = [media](const FamilyConfig&) { return media; }; });
+  };
+  CHECK_THAT(said_of({Medium::audio, {}, {.frames_per_row = 0}}),
+             ContainsSubstring("not positive"));
+  const auto said_of_scale = [&](double mean, double deviation) {
+    return said_of({Medium::image, {.scale = {{0, mean, 0}, {1, deviation, 1}}}});
+  };
+  CHECK(said_of_scale(-1000, 1e6) == "described");
+  const auto said_of_square = [&](ResizeMode mode, std::int32_t side) {
+    return said_of({Medium::image, {.resize = {mode, side}}});
+  };
+  CHECK(said_of_square(ResizeMode::crop, 28) == "described");  // One merged patch.
+  CHECK(said_of_square(ResizeMode::stretch, 8192) == "described");
+  for (const std::int32_t side : {0, 27, 8193})
+    CHECK_THAT(said_of_square(ResizeMode::stretch, side), ContainsSubstring("outside 28"));
+  CHECK_THAT(said_of_square(ResizeMode::by_area, 336), ContainsSubstring("set `resize.mode`"));
+  using Limits = std::numeric_limits<double>;
+  for (const double mean : {2000.0, Limits::quiet_NaN()})
+    CHECK_THAT(said_of_scale(mean, 1), ContainsSubstring("a mean outside -1000 to 1000"));
+  for (const double deviation : {0.0, -1.0, Limits::infinity(), Limits::quiet_NaN()})
+    CHECK_THAT(said_of_scale(0, deviation), ContainsSubstring("a deviation outside 1e-6 to 1e6"));
+  CHECK_THAT(
+      said([](Family& f) {
+        f.works = [](const ModuleConfig&, const Widths&) -> std::vector<LayerWork> {
+          throw std::runtime_error("no idea");
+        };
+      }),
+      ContainsSubstring("`works` of family 'faulty-") && ContainsSubstring("' throws: no idea"));
+}
+
+TEST_CASE("layers of one kind that cost unlike each other are refused", "[models][errors]") {
+  const auto said = [](double second) {
+    Family family = added(second == 1 ? "added-alike" : "added-unlike");
+    family.sizes = [](const FamilyConfig&) { return ModuleSizes{2, 8, 8}; };
+    family.describe = [](const ModuleConfig& module, const Widths&) {
+      const std::string name = module.name + ".scale";
+      return ModuleDescription{
+          {{name + ".0", {{name + ".a", {8}}}}, {name + ".1", {{name + ".b", {8}}}}}, 8, 8};
+    };
+    family.works = [second](const ModuleConfig& module, const Widths&) {
+      std::vector<LayerWork> works(2);
+      works[0].kind = works[1].kind = module.name + ".scale";
+      works[0].weights = 1;
+      works[1].weights = second;
+      return works;
+    };
+    const auto status = register_family(std::move(family));
+    return status.ok() ? std::string("registered") : status.error().message;
+  };
+  CHECK(said(1) == "registered");
+  CHECK_THAT(said(2), ContainsSubstring("two layers of kind 'module.scale' have other costs"));
+}
+
+}  // namespace
+}  // namespace troupe::models
