@@ -114,9 +114,10 @@ class Layer {
   /// Rows in, rows out: [sum of segments, hidden]. The first layer of a module ignores `rows` and
   /// reads `batch.input`; a merger returns a quarter of the rows; the llm's last layer returns the
   /// cross-entropy of each sample, summed over its trained tokens and not divided: [samples], fp32
-  /// for bf16 models. What else it wants to be small it gives to `add_loss`. Runs as the model's
-  /// dtype on the layer's device, deterministic to the bit; records autograd state only where a
-  /// parameter or an input requires grad. No rows: no rows. REQUIRES: shapes as documented above.
+  /// for bf16 models; of another shape they are refused. What else it wants to be small it gives to
+  /// `add_loss`. Runs as the model's dtype on the layer's device, deterministic to the bit; records
+  /// autograd state only where a parameter or an input requires grad. No rows: no rows. REQUIRES:
+  /// shapes as documented above.
   /// Throws: c10::Error (from LibTorch, or for a batch whose lengths contradict each other);
   /// callers at a component's border catch it.
   virtual at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) = 0;

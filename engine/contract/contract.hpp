@@ -50,8 +50,8 @@ struct ContractOptions {
 };
 
 /// Holds every promise, one stage after the other, in the order of the plan's:
-/// - rows: those of the plan's messages, of its type, contiguous, detached and finite, and nothing
-///   thrown;
+/// - rows: those of the plan's messages, of its type, contiguous, detached and finite; of the llm's
+///   last layer a loss of each sample; and nothing thrown;
 /// - same bits: a second round, of the same stage and of one made anew, gives what the first gave;
 /// - gradients: of rows and of each parameter, against slopes along random directions
 ///   (`wrong_gradients`);

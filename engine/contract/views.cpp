@@ -73,7 +73,7 @@ class HeldViews {
     const Views::View* view = only(llm, observers::Kind::losses, part);
     if (view == nullptr) return what + " are not shown, or more than once";
     const auto wanted = static_cast<std::int64_t>(samples(part).size());
-    if (view->values.numel() != wanted)
+    if (view->values.dim() != 1 || view->values.size(0) != wanted)
       return what + " are shown as " + shape_text(view->values) + " instead of " +
              std::to_string(wanted);
     const double sum = view->values.to(at::kDouble).sum().item<double>();

@@ -58,8 +58,8 @@ class ViewedStage final : public StageFilter {
 /// What is wrong with the views of a round of forwards and whole backwards, in words; empty:
 /// nothing. Each message that begins where a module ends has its rows in one view of its part, and
 /// its gradient where the module trains and one comes back; each loss of a part is in one of them
-/// by sample; nothing is shown beside forwards and backwards, and autograd follows none of it.
-/// Values up to the order of a sum (1e-9). `inputs` and `outcome`: of the round.
+/// by sample, [samples]; nothing is shown beside forwards and backwards, and autograd follows none
+/// of it. Values up to the order of a sum (1e-9). `inputs` and `outcome`: of the round.
 std::string wrong_view(const ParallelPlan& plan, const IterationPlan& iteration, StageId id,
                        const StageRows& inputs, const StageOutcome& outcome, const Views& views);
 

@@ -71,9 +71,8 @@ Result<at::Tensor> ModelStage::run_layers(std::size_t run_index, PartKey part, F
   at::Tensor value = std::move(rows).value();
   batch.value().losses = std::make_shared<models::AuxiliaryLosses>();
   for (auto& layer : run.layers) value = layer->forward(value, batch.value());
-  // The next run, or the next stage, takes each sample's rows by their place.
-  if (!makes_losses(run))
-    if (auto fine = layers_.check_output(run_index, part, value); !fine.ok()) return fine.error();
+  // The next run, or the next stage, takes each sample's rows by their place, and its loss.
+  if (auto fine = layers_.check_output(run_index, part, value); !fine.ok()) return fine.error();
   flight.auxiliary[run_index] = batch.value().losses;
   for (const models::AuxiliaryLoss& loss : *batch.value().losses)
     auxiliary_.emplace_back(part, run.range.module,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/execution/fault_words.hpp"
+#include "engine/execution/loss_shape.hpp"
 #include "engine/execution/parameter_shard.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "engine/state/state_store.hpp"
@@ -22,6 +23,14 @@ const std::vector<MessageId>& found(const std::map<PartKey, std::vector<MessageI
   static const std::vector<MessageId> none;
   const auto list = lists.find(part);
   return list == lists.end() ? none : list->second;
+}
+
+/// As `part_words`, of units.
+std::string words_of(const IterationPlan& iteration, const std::vector<std::int32_t>& units,
+                     PartKey part) {
+  std::vector<std::string> samples;
+  for (const std::int32_t unit : units) samples.push_back(iteration.sample(unit).id);
+  return part_words(samples, part.microbatch);
 }
 
 bool leads_to(const ModuleSpec& module, ModuleId next) {
@@ -170,16 +179,17 @@ std::vector<RowSpan> StageLayers::output_spans(std::size_t run, PartKey part) co
 }
 
 Status StageLayers::check_output(std::size_t run, PartKey part, const at::Tensor& output) const {
+  const LayerRun& range = runs_[run].range;
+  const ModuleSpec& module = plan_->model.at(range.module);
+  const std::vector<std::int32_t>& units = units_of(part);
+  if (module.kind == ModuleKind::llm && runs_[run].ends_module)
+    return check_losses(module, output, units.size(), words_of(*iteration_, units, part));
   const std::int64_t rows = row_count(output_spans(run, part));
   if (output.dim() == 2 && output.size(0) == rows) return Done{};
-  const LayerRun& range = runs_[run].range;
-  std::vector<std::string> samples;
-  for (const std::int32_t unit : units_of(part)) samples.push_back(iteration_->sample(unit).id);
   return Error{Errc::internal,
-               plan_->model.at(range.module).name + " layers " +
-                   std::to_string(range.layers.begin) + " to " +
+               module.name + " layers " + std::to_string(range.layers.begin) + " to " +
                    std::to_string(range.layers.end - 1) + " make rows of the shape " +
-                   shape_text(output) + part_words(samples, part.microbatch) + ", which have " +
+                   shape_text(output) + words_of(*iteration_, units, part) + ", which have " +
                    std::to_string(rows) + " rows there",
                {},
                "correct the family, or what it says of its media, so that layers make the rows "

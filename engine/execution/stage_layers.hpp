@@ -72,7 +72,8 @@ class StageLayers {
   Result<at::Tensor> input_rows(std::size_t run, PartKey part,
                                 const std::vector<at::Tensor>& outputs,
                                 const std::map<MessageId, at::Tensor>& arrived) const;
-  /// Whether a run that hands rows on has made those that the samples of a part have.
+  /// Whether a run has made the rows that the samples of a part have; the one that ends the llm, a
+  /// loss of each of them: [samples].
   /// Errors: internal: it has made others. Names the layers, the samples and both counts.
   Status check_output(std::size_t run, PartKey part, const at::Tensor& output) const;
   /// The rows of a message that begins here, contiguous, out of the outputs of all runs for its

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "engine/execution/layer_faults.hpp"
+#include "engine/execution/loss_shape.hpp"
 #include "engine/reference/layer_calls.hpp"
 #include "kernels/deferred_gradients.hpp"
 #include "runtime/plugins/user_calls.hpp"
@@ -271,6 +272,10 @@ Status PlanReplica::train_part(const IterationPlan& iteration, ReplicaId replica
     return taught;
   batch.losses = std::make_shared<models::AuxiliaryLosses>();
   const at::Tensor rows = run(replica, plan_.model.llm(), {}, batch);
+  if (auto fine =
+          check_losses(plan_.model.at(plan_.model.llm()), rows, part.size(), " for " + work_);
+      !fine.ok())
+    return fine;
   record_auxiliary(iteration, plan_.model.llm(), key, *batch.losses);
   record(iteration, replica, key, part, rows);
   std::vector<at::Tensor> roots, gradients;

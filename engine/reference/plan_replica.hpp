@@ -64,7 +64,8 @@ class PlanReplica {
   /// Errors:
   /// - internal: no rows for a sample; in the end a gradient was planned and not made, or made and
   ///   not planned.
-  /// - as `pack_media` and `pack_text`, and as `layer_fault`, of which samples and step.
+  /// - as `pack_media` and `pack_text`, and as `check_losses` and `layer_fault`, of which samples
+  ///   and step.
   Status encode(const IterationPlan& iteration, const SampleStore& store, Crossings& crossings);
   Status train_llm(const IterationPlan& iteration, const SampleStore& store, Crossings& crossings);
   Status finish(const IterationPlan& iteration, const Crossings& crossings);

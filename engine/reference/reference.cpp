@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "engine/execution/layer_faults.hpp"
+#include "engine/execution/loss_shape.hpp"
 #include "engine/execution/own_step.hpp"
 #include "engine/execution/teacher_packing.hpp"
 #include "engine/reference/layer_calls.hpp"
@@ -221,6 +222,9 @@ class Oracle {
     if (auto taught = teach(shape, text.value(), batch); !taught.ok())
       return std::move(taught).error();
     const at::Tensor rows = run(setup_.model.llm(), {}, batch);
+    const ModuleSpec& llm = setup_.model.at(setup_.model.llm());
+    if (auto fine = check_losses(llm, rows, 1, " for " + work_); !fine.ok())
+      return std::move(fine).error();
     if (rows.requires_grad()) {
       roots_.push_back(rows);
       root_gradients_.push_back(at::full(rows.sizes(), 1.0 / static_cast<double>(trained_tokens),

@@ -38,7 +38,7 @@ struct ReferenceOptions {
 ///
 /// Errors: those of data and of the checkpoint that it goes on from, `bad_data` above
 /// `data.max_bad_fraction`, io_failed, cancelled; internal: too many steps in a row without finite
-/// loss; as `layer_fault`, of which sample and step.
+/// loss; as `check_losses` and `layer_fault`, of which sample and step.
 Status train_reference(const JobSetup& setup, RunFolder& folder, const ReferenceOptions& options);
 
 /// The microbatches of the job's own plan, or those recorded in the run folder `recorded`.

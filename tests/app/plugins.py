@@ -70,8 +70,8 @@ static troupe::Status register_all() {
 TROUPE_PLUGIN(register_all)
 """
 
-# Projectors whose layers throw or never return, some once a file says it, and one that is at a loss when it has read some of its configurations; the example with
-# pixels by another scale, and with the middle of each picture, whose last two pixels are of no patch.
+# Projectors whose layers throw or never return, some once a file says it, and one that is at a loss when it has read some of its configurations; an llm whose losses
+# stand in a column; the example with pixels by another scale, and with the middle of each picture, whose last two pixels are of no patch.
 OWN = r"""
 #include <chrono>
 #include <cstdlib>
@@ -113,6 +113,13 @@ struct Drowsy : Layer {
   const std::unique_ptr<Layer> inner;
 };
 
+struct Spread : Layer {
+  explicit Spread(std::unique_ptr<Layer> of) : inner(std::move(of)) {}
+  at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override { return inner->forward(rows, batch).unsqueeze(1); }
+  std::vector<Parameter>& parameters() override { return inner->parameters(); }
+  const std::unique_ptr<Layer> inner;
+};
+
 template <class Own>
 Status add_projector(const char* name) {
   Family family = *find_family("mlp");
@@ -129,6 +136,13 @@ Status register_all() {
     return std::make_unique<Drowsy>(of(module, layer, std::move(list)));
   };
   if (auto added = register_family(std::move(drowsy)); !added.ok()) return added;
+  Family spread = built_on(*find_family("llama"), "spread");
+  spread.make = [sizes = spread.sizes, of = spread.make](const ModuleConfig& module, int layer, std::vector<Parameter> list) -> std::unique_ptr<Layer> {
+    auto made = of(module, layer, std::move(list));
+    if (layer + 1 < sizes(module.config).layers) return made;
+    return std::make_unique<Spread>(std::move(made));
+  };
+  if (auto added = register_family(std::move(spread)); !added.ok()) return added;
   if (const Family* eyes = find_family("resampler")) {  // Its library was loaded before.
     Family dim = *eyes;
     dim.name = "dim";
@@ -601,6 +615,21 @@ def a_layer_that_fails_in_either_reference_is_named(bench):
         mood.unlink()
 
 
+def losses_of_another_shape_are_refused_whoever_trains(bench):
+    """A sum trains right whatever the shape is; the places of losses are those of samples."""
+    spread = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', "modules.llm.family=spread"]
+    says = r"layer 'llm[^']*' of module 'llm' gives losses of the shape \d+ x 1 for samples? '[^\n]*, instead of \d+: one for each sample"
+    profile = bench.folder / "spread.json"
+    ran([bench.binary, "profile", *bench.words(), *spread, f"job.run_dir={bench.folder / 'spread'}", "--budget", "2", "--out", profile])
+    for more in ([], ["--microbatches", "plan"]):
+        said = bench.said(*bench.job(f"spread{len(more)}", *spread, f"scheduler.profile={profile}", "--reference", *more)[1:], code=1)
+        expect(re.search(says, said) and "fix: correct the last layer of its family" in said, f"{more}: {said}")
+    done = subprocess.run([str(word) for word in (bench.binary, "check", *bench.words(), *spread, "--module", "llm")], capture_output=True, text=True,
+                          timeout=WITHIN_S)
+    expect(done.returncode == 1, f"exit {done.returncode}: {done.stdout[-800:]}{done.stderr[-800:]}")
+    expect(re.search(f": rows: forward of microbatch 0: {says}", done.stdout), done.stdout)
+
+
 def a_layer_that_keeps_memory_is_named_by_a_check(bench):
     """In something static, which outlives stages; the stage has the encoder's layers too."""
     words = [f'plugins.libraries=["{bench.library}","{bench.own_family()}"]', 'modules.vision_projector.family="drowsy"', "--module", "vision_projector"]
@@ -675,7 +704,7 @@ CASES = [the_example_trains_over_two_stages_like_its_reference,
          a_plugin_that_never_returns_ends_whoever_reads_a_run_of_it, a_family_that_throws_is_told_by_its_name,
          a_family_that_never_returns_is_told_by_its_name,
          a_layer_that_throws_where_no_stage_runs_it_is_no_defect_of_ours, a_layer_that_never_returns_where_no_stage_runs_it_is_named,
-         a_layer_that_fails_in_either_reference_is_named, a_layer_that_keeps_memory_is_named_by_a_check,
+         a_layer_that_fails_in_either_reference_is_named, losses_of_another_shape_are_refused_whoever_trains, a_layer_that_keeps_memory_is_named_by_a_check,
          pictures_are_normalised_as_their_family_says, pictures_come_in_the_square_that_their_family_says,
          two_plugins_of_one_name_are_refused, a_new_family_passes_its_own_test_under_its_own_name]
 
