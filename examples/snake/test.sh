@@ -6,7 +6,7 @@
 set -euo pipefail
 prefix=$(realpath "${1:?usage: ./test.sh PREFIX}")
 cd "$(dirname "$0")"
-cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
+cmake -S . -B build -G Ninja -DCMAKE_PREFIX_PATH="$prefix"
 cmake --build build
 [ -e data ] || "$prefix/bin/troupe" data make data --uneven --samples 200
 "$prefix/bin/troupe" balance job.toml --policy snake --cluster H100
