@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/observers/whole_part.hpp"
+
 namespace troupe::actors {
 
 namespace {
@@ -18,18 +20,6 @@ std::size_t size_of(Dtype dtype) {
     case Dtype::fp32: break;
   }
   return 4;
-}
-
-/// Whether the values are as many as its rows say, each sample with an id.
-bool makes_sense(const observers::Observed& part, std::size_t values) {
-  std::uint64_t rows = 0;
-  for (const std::int64_t of_sample : part.rows) {
-    if (of_sample < 0) return false;
-    rows += static_cast<std::uint64_t>(of_sample);
-  }
-  return part.ids.size() == part.rows.size() && part.ids.size() == part.first_rows.size() &&
-         std::ranges::all_of(part.first_rows, [](auto row) { return row >= 0; }) &&
-         part.width > 0 && rows * static_cast<std::uint64_t>(part.width) == values;
 }
 
 }  // namespace
@@ -119,12 +109,11 @@ void SeenParts::finish(Node& node) {
   const auto part = std::move(node.part);
   const auto bytes = std::move(node.bytes);
   const std::size_t each = size_of(part->values.dtype());
-  const std::size_t values = bytes->size() / each;
-  if (bytes->size() != node.bytes_all || bytes->size() % each != 0 || !makes_sense(*part, values)) {
+  part->values = {bytes, bytes->data(), bytes->size() / each, part->values.dtype()};
+  if (bytes->size() != node.bytes_all || bytes->size() % each != 0 || !observers::is_whole(*part)) {
     ++broken_;
     return;
   }
-  part->values = {bytes, bytes->data(), values, part->values.dtype()};
   ++parts_;
   observer_.see(*part);
 }

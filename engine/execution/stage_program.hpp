@@ -38,7 +38,8 @@ struct PartKey {
 };
 
 /// Who is shown what modules compute (runtime/observers), while a part runs. What cannot be shown
-/// (a module that is not there, a tensor of something else, beside forwards and backwards) throws.
+/// (a module that is not there, a tensor of something else, beside forwards and backwards) throws;
+/// of another number of rows than the part's samples have nobody sees it, and the log says so once.
 class Viewer {
  public:
   virtual ~Viewer() = default;

@@ -28,7 +28,8 @@ class Audience {
   bool begins(std::int64_t step);
   /// Whether somebody looks at this of a module in that step.
   bool wants(std::int64_t step, const std::string& module, Kind kind) const;
-  /// To all who want it, as far as their queues have room.
+  /// To all who want it, as far as their queues have room. What is not whole (`is_whole`) nobody
+  /// sees: it is noted, by module and kind.
   void show(const std::shared_ptr<const Observed>& part);
   void show(const ObservedStep& step);
 

@@ -47,8 +47,10 @@ class ShowingStage final : public HookedStage {
   Viewer* viewer_ = nullptr;
 };
 
-/// What a step comes to in which the first stage shows so, and somebody looks.
-Status shown_by(const Shows& with_forward, const Shows& with_rows = {}) {
+/// What a step comes to in which the first stage shows so, and somebody looks. `troubles`: what is
+/// noted of it.
+Status shown_by(const Shows& with_forward, const Shows& with_rows = {},
+                std::vector<std::string>* troubles = nullptr) {
   observers::Audience audience;
   observers::Watch watch;
   watch.gradients = watch.losses = true;
@@ -62,7 +64,9 @@ Status shown_by(const Shows& with_forward, const Shows& with_rows = {}) {
         return shows.get();
       });
   cluster.begin(0);
-  return cluster.advance_to(Progress::committing);
+  Status ended = cluster.advance_to(Progress::committing);
+  if (troubles != nullptr) *troubles = audience.take_tally().troubles;
+  return ended;
 }
 
 TEST_CASE("what a stage shows that is no rows ends its step by name", "[engine][errors]") {
@@ -88,6 +92,20 @@ TEST_CASE("what a stage shows that is no rows ends its step by name", "[engine][
   expect(shown_by({}, [&](Viewer& viewer) { viewer.show(vision, observers::Kind::rows, rows); }),
          "observers are shown something of 'vision' beside forwards and backwards, in step 1 on "
          "device 0, send of stage 0 (vision layers 0 to ");
+}
+
+TEST_CASE("rows of another number than the part's samples have are shown to nobody", "[engine]") {
+  std::vector<std::string> troubles;
+  CHECK(shown_by({}, {}, &troubles).ok());  // Of the other stages all is whole.
+  CHECK(troubles.empty());
+  const auto shows = [](Viewer& viewer) {  // In each part, which has four rows a picture.
+    viewer.show(ModuleId{0}, observers::Kind::rows, at::ones({3, 16}, at::kDouble));
+    viewer.show(ModuleId{0}, observers::Kind::losses, at::ones({99}, at::kDouble));
+  };
+  CHECK(shown_by(shows, {}, &troubles).ok());
+  REQUIRE(troubles.size() == 2);
+  CHECK(troubles[0].starts_with("observers do not see rows of 'vision' where their stage"));
+  CHECK(troubles[1].starts_with("observers do not see losses of 'vision' where their stage"));
 }
 
 }  // namespace

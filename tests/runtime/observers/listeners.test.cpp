@@ -15,13 +15,17 @@ Watch rows_of(const std::string& module, std::int64_t queue = 64) {
   return watch;
 }
 
-/// `bytes`: of its values, which nobody reads.
+/// A row of one sample. `bytes`: of its values, which nobody reads.
 std::shared_ptr<const Observed> part(std::int64_t step, std::size_t bytes = 4,
                                      Kind kind = Kind::rows) {
   auto part = std::make_shared<Observed>();
   part->step = step;
   part->module = "vision";
   part->kind = kind;
+  part->ids = {"a"};
+  part->rows = {1};
+  part->first_rows = {0};
+  part->width = static_cast<std::int64_t>(bytes / 4);
   part->values = {nullptr, nullptr, bytes / 4, Dtype::fp32};
   return part;
 }
