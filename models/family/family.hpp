@@ -63,7 +63,8 @@ struct ModuleSizes {
 };
 
 /// Everything about a family. All functions are called with a configuration of the type of
-/// `defaults`, from any thread. Where one is not set, it has nothing to say.
+/// `defaults`, from any thread: who has members for a type of his own sets these too, or is refused
+/// (`FamilyConfig::as`). Where one is not set, it has nothing to say.
 struct Family {
   std::string name = {};  ///< As in the job file: `modules.NAME.family`.
   ModuleKind kind = ModuleKind::encoder;

@@ -1,11 +1,8 @@
 #include "runtime/plugins/load_plugin.hpp"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -13,6 +10,7 @@
 #include "runtime/files/look_up.hpp"
 #include "runtime/files/read_stream.hpp"
 #include "runtime/plugins/user_calls.hpp"
+#include "runtime/vocabulary/demangled.hpp"
 
 namespace troupe::plugins {
 
@@ -36,14 +34,6 @@ const std::string kInterface = TROUPE_INTERFACE ", by " __VERSION__;
 const std::string kRebuild =
     "build the plug-in anew against the headers that are installed with this program";
 
-/// `troupe::f(int)` of `_ZN6troupe1fEi`; what is no such name stays as it is.
-std::string readable(const std::string& symbol) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(
-      abi::__cxa_demangle(symbol.c_str(), nullptr, nullptr, &status), std::free);
-  return name == nullptr ? symbol : std::string(name.get());
-}
-
 /// Names this program lacks mean that the plug-in was made for another one, or calls what is none
 /// of the interface.
 Status not_loaded(const fs::path& library) {
@@ -54,7 +44,7 @@ Status not_loaded(const fs::path& library) {
     const auto begin = at + missing.size();
     const auto symbol = reason.substr(begin, reason.find_first_of(", ", begin) - begin);
     return refused(Errc::unavailable, library,
-                   "needs " + readable(symbol) + ", which this program does not have",
+                   "needs " + demangled(symbol) + ", which this program does not have",
                    kRebuild + "; call only what they declare, and link what has the rest");
   }
   return refused(Errc::invalid_argument, library, "cannot be loaded: " + reason,

@@ -30,10 +30,13 @@ class FamilyConfig {
                ? &static_cast<const Held<Config>&>(*held_).config
                : nullptr;
   }
-  /// REQUIRES: they are of this type.
+  /// Throws std::logic_error, with both types and what to set, where they are of another one: a
+  /// plug-in's family may have forgotten its `defaults`.
   template <class Config>
   const Config& as() const {
-    return *get_if<Config>();
+    const Config* values = get_if<Config>();
+    if (values == nullptr) refuse(typeid(Config));
+    return *values;
   }
   /// The same, to change them; copies made before keep theirs.
   template <class Config>
@@ -51,6 +54,8 @@ class FamilyConfig {
   }
 
  private:
+  [[noreturn]] void refuse(const std::type_info& asked) const;
+
   struct Base {
     virtual ~Base() = default;
     virtual const std::type_info& type() const = 0;

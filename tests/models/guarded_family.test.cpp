@@ -1,5 +1,6 @@
 #include "models/family/guarded_family.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 #include "models/family/registry.hpp"
 #include "models/mlp/family.hpp"
 #include "runtime/plugins/user_calls.hpp"
+#include "runtime/vocabulary/family_config.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 #include "tests/torch_catch.hpp"
 
@@ -94,6 +96,41 @@ TEST_CASE("a family that throws is refused when it is registered", "[models][err
   CHECK(refused.error().message == "`fields` of family 'added-thrower' throws no std::exception");
   CHECK_FALSE(refused.error().fix.empty());
   CHECK(find_family("added-thrower") == nullptr);
+}
+
+struct OwnConfig {
+  std::int32_t width = 8;
+  friend bool operator==(const OwnConfig&, const OwnConfig&) = default;
+};
+
+TEST_CASE("a family whose functions read another type than its defaults is refused",
+          "[models][errors]") {
+  const auto said = [](const std::function<void(Family&)>& forget) {
+    Family family = built_on(mlp(), "added-forgetful");
+    forget(family);
+    const auto added = register_family(std::move(family));
+    REQUIRE_FALSE(added.ok());
+    CHECK(find_family("added-forgetful") == nullptr);
+    return added.error().message;
+  };
+  const std::string own = "troupe::models::(anonymous namespace)::OwnConfig";
+  const auto types = [](const std::string& held, const std::string& asked) {
+    return " of family 'added-forgetful' throws: a configuration of type " + held + " is read as " +
+           asked + ": set `defaults` of its family to a " + asked + ", as ";
+  };
+  CHECK(said([](Family& f) {
+          f.fields = fields_of<OwnConfig>(
+              +[](ConfigFields& v, OwnConfig& x) { v.integer("width", x.width, 1, 64); });
+        }).starts_with("`fields`" + types("troupe::models::ProjectorConfig", own)));
+  CHECK(said([](Family& f) {
+          f.sizes = asked<OwnConfig>(+[](const OwnConfig&) { return ModuleSizes{}; });
+        }).starts_with("`sizes`" + types("troupe::models::ProjectorConfig", own)));
+  CHECK(said([](Family& f) {
+          f.defaults = OwnConfig{};
+        }).starts_with("`fields`" + types(own, "troupe::models::ProjectorConfig")));
+  FamilyConfig nothing;
+  CHECK_THROWS_AS(nothing.as<OwnConfig>(), std::logic_error);
+  CHECK_THROWS_AS(nothing.edit<OwnConfig>(), std::logic_error);
 }
 
 /// Has not the parameters that it was given.
