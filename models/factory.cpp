@@ -3,11 +3,16 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
+#include <new>
+
 #include "models/built_in_layers.hpp"
 #include "models/family/registry.hpp"
 #include "models/initial_value.hpp"
 #include "models/recomputed_layer.hpp"
 #include "runtime/plugins/user_calls.hpp"
+#include "runtime/vocabulary/first_line.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 #include "runtime/vocabulary/recomputation.hpp"
 
 namespace troupe::models {
@@ -50,6 +55,37 @@ std::string parameters_fault(Layer& layer, const std::vector<ParameterSpec>& spe
   return {};
 }
 
+Error cannot_make(const ModuleConfig& module, int index, const std::string& why) {
+  return config_error(
+      module, "family",
+      "family '" + module.family + "' cannot make layer " + std::to_string(index) + ": " + why,
+      "correct its `make`");
+}
+
+/// In a handler, where a layer is made: what is thrown as an error. `by_family`: by its own `make`,
+/// not by what the product makes for it.
+Error thrown_fault(const ModuleConfig& module, int index, const std::string& layer,
+                   bool by_family) {
+  const auto no_place = [&](const std::string& why) {
+    return Error{Errc::unavailable,
+                 "layer " + layer + " of family '" + module.family + "' cannot be made: " + why,
+                 "modules." + module.name, "use a smaller model or another device"};
+  };
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return no_place("out of memory");
+  } catch (const c10::Error& error) {
+    const std::string words = error.what_without_backtrace();
+    if (!by_family || is_about_memory(words)) return no_place(first_line(words));
+    return cannot_make(module, index, "LibTorch: " + first_line(words));
+  } catch (const std::exception& error) {
+    return cannot_make(module, index, error.what());
+  } catch (...) {
+    return cannot_make(module, index, "it throws no std::exception");
+  }
+}
+
 }  // namespace
 
 Layer::~Layer() = default;
@@ -66,23 +102,19 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                      std::to_string(layers.size() - 1) + ", there is no layer " +
                      std::to_string(layer_index),
                  "modules." + module.name, "choose a layer it has"};
-  const auto cannot_make = [&](const std::string& why) {
-    return config_error(module, "family",
-                        "family '" + module.family + "' cannot make layer " +
-                            std::to_string(layer_index) + ": " + why,
-                        "correct its `make`");
-  };
+  const auto& [name, specs] = layers[static_cast<std::size_t>(layer_index)];
+  bool by_family = false;
   try {
-    const auto& specs = layers[static_cast<std::size_t>(layer_index)].parameters;
     std::vector<Parameter> parameters;
     for (const auto& spec : specs) {
       parameters.push_back(make_parameter(spec, module.initializer_range, options));
       if (spec.own_update) parameters.back().update = update_rule(module);
     }
+    by_family = static_cast<bool>(checked_family(module).make);
     auto layer = made(module, layer_index, std::move(parameters));
     if (layer != nullptr)
       if (const auto fault = parameters_fault(*layer, specs); !fault.empty())
-        return cannot_make(fault);
+        return cannot_make(module, layer_index, fault);
     if (layer != nullptr && options.recompute && is_recomputed(layer_index, layers.size()))
       return recomputed(std::move(layer));
     if (layer != nullptr) return layer;
@@ -90,15 +122,8 @@ Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
         module, "family",
         "family '" + module.family + "' makes no layer " + std::to_string(layer_index),
         "correct its `make`");
-  } catch (const c10::Error& error) {  // No memory, or no such device.
-    return Error{Errc::unavailable,
-                 "layer " + layers[static_cast<std::size_t>(layer_index)].name +
-                     " cannot be made: " + error.what_without_backtrace(),
-                 "modules." + module.name, "use a smaller model or another device"};
-  } catch (const std::exception& error) {  // Of a family that was added.
-    return cannot_make(error.what());
   } catch (...) {
-    return cannot_make("it throws no std::exception");
+    return thrown_fault(module, layer_index, name, by_family);
   }
 }
 

@@ -46,6 +46,7 @@ struct LayerOptions {
 /// Errors:
 /// - invalid_argument: everything `build_graph` reports about this module; no such layer; a family
 ///   that makes none, or throws, or whose layer has not the parameters that `describe` lists.
+/// - unavailable: no memory for it, or no such device.
 Result<std::unique_ptr<Layer>> make_layer(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all, int layer_index,
                                           const LayerOptions& options);

@@ -16,4 +16,11 @@ inline std::string without_code(std::string_view said) {
   return std::string(said.substr(end + 2));
 }
 
+/// Whether LibTorch says that there is no memory, which it does in words alone.
+inline bool is_about_memory(std::string_view said) {
+  return said.find("not enough memory") != std::string_view::npos ||
+         said.find("can't allocate memory") != std::string_view::npos ||
+         said.find("out of memory") != std::string_view::npos;
+}
+
 }  // namespace troupe

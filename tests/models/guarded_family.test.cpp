@@ -1,7 +1,12 @@
 #include "models/family/guarded_family.hpp"
 
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -176,6 +181,45 @@ TEST_CASE("a layer that has not the parameters that its family describes is refu
   CHECK(said("turns") ==
         refused("turns") +
             "its parameter 'm.linear_2.bias' is where `describe` has 'm.linear_1.weight'");
+}
+
+TEST_CASE("a layer that fails in LibTorch is its family's, and want of memory is nobody's",
+          "[models][errors]") {
+  int number = 0;
+  LayerOptions options;
+  const auto failure_of = [&](const std::string& family) {
+    const ModuleConfig module = module_of(family);
+    const auto layer = make_layer(module, {module}, 0, options);
+    REQUIRE_FALSE(layer.ok());
+    return layer.error();
+  };
+  const auto told = [&](const std::function<void()>& fail) {
+    Family family = built_on(mlp(), "clumsy-" + std::to_string(number++));
+    family.make = [fail](const ModuleConfig&, int, std::vector<Parameter>) {
+      fail();
+      return std::unique_ptr<Layer>();
+    };
+    const std::string name = family.name;
+    REQUIRE(register_family(std::move(family)).ok());
+    return failure_of(name);
+  };
+  const Error shape = told([] { static_cast<void>(at::zeros({2}).view({3})); });
+  CHECK(shape.code == Errc::invalid_argument);
+  CHECK(shape.message.starts_with("family 'clumsy-0' cannot make layer 0: LibTorch: shape '[3]'"));
+  CHECK(shape.message.find('\n') == std::string::npos);
+  CHECK(shape.fix == "correct its `make`");
+  const auto is_nobodys = [](const Error& error, const std::string& family) {
+    CHECK(error.code == Errc::unavailable);
+    CHECK(error.message.starts_with("layer m.mlp of family '" + family + "' cannot be made: "));
+    CHECK(error.fix == "use a smaller model or another device");
+  };
+  is_nobodys(told([] {
+               throw c10::Error({"f", "g.cpp", 1}, "CUDA out of memory. So it is.");
+             }),
+             "clumsy-1");
+  is_nobodys(told([] { throw std::bad_alloc(); }), "clumsy-2");
+  options.device = at::Device("xpu");  // Where not even its parameters can be.
+  is_nobodys(failure_of("clumsy-0"), "clumsy-0");
 }
 
 TEST_CASE("a family can be named while it answers", "[models]") {
