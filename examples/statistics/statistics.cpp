@@ -1,6 +1,6 @@
 // An observer: for each part of a microbatch a line of JSON with the mean, the deviation and the
 // largest size of what a module computed, or of its gradients, as one looks for activations that
-// grow or die.
+// grow or die. Numbers that are not finite are counted, and are in none of the three.
 
 #include <algorithm>
 #include <cmath>
@@ -29,13 +29,19 @@ class Statistics final : public Observer {
 
   void see(const Observed& part) override {
     double sum = 0, squares = 0, largest = 0;
+    std::size_t not_finite = 0;
     for (std::size_t i = 0; i < part.values.size(); ++i) {
       const double value = part.values[i];
+      if (!std::isfinite(value)) {
+        ++not_finite;
+        continue;
+      }
       sum += value;
       squares += value * value;
       largest = std::max(largest, std::abs(value));
     }
-    const auto count = static_cast<double>(std::max<std::size_t>(part.values.size(), 1));
+    const auto finite = std::max<std::size_t>(part.values.size() - not_finite, 1);
+    const auto count = static_cast<double>(finite);
     const double mean = sum / count;
     std::int64_t rows = 0;
     for (const auto of_sample : part.rows) rows += of_sample;
@@ -43,9 +49,12 @@ class Statistics final : public Observer {
            << kKinds[static_cast<int>(part.kind)] << "\",\"replica\":" << part.replica
            << ",\"microbatch\":" << part.microbatch << ",\"part\":" << part.part
            << ",\"samples\":" << std::set(part.ids.begin(), part.ids.end()).size()
-           << ",\"rows\":" << rows << ",\"width\":" << part.width << ",\"mean\":" << mean
-           << ",\"deviation\":" << std::sqrt(std::max(squares / count - mean * mean, 0.0))
-           << ",\"largest\":" << largest << "}\n";
+           << ",\"rows\":" << rows << ",\"width\":" << part.width
+           << ",\"not_finite\":" << not_finite;
+    put("mean", mean);
+    put("deviation", std::sqrt(std::max(squares / count - mean * mean, 0.0)));
+    put("largest", largest);
+    lines_ << "}\n";
   }
 
   /// The word on a step comes behind all that it showed: what was written can be read from here on.
@@ -53,6 +62,15 @@ class Statistics final : public Observer {
   void end() override { lines_.flush(); }
 
  private:
+  /// JSON has no infinity, which squares of large numbers come to.
+  void put(const char* key, double value) {
+    lines_ << ",\"" << key << "\":";
+    if (std::isfinite(value))
+      lines_ << value;
+    else
+      lines_ << "null";
+  }
+
   std::ofstream lines_;
 };
 

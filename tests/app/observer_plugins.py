@@ -70,6 +70,44 @@ Status register_all() {
 
 TROUPE_PLUGIN(register_all)
 """
+# A projector of which the first rows have no number, an infinite one, and one whose square is beyond a double.
+VOIDS = r"""
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+#include "models/built_on.hpp"
+#include "models/family/registry.hpp"
+#include "models/plugin.hpp"
+#include "runtime/plugins/entry_point.hpp"
+using namespace troupe;
+using namespace troupe::models;
+
+struct Voids : Layer {
+  explicit Voids(std::unique_ptr<Layer> of) : inner(std::move(of)) {}
+  at::Tensor forward(const at::Tensor& rows, const PackedBatch& batch) override {
+    const at::Tensor made = inner->forward(rows, batch);
+    const at::Tensor odd = made.detach().clone().zero_();
+    auto* first = odd.data_ptr<double>();
+    first[0] = std::numeric_limits<double>::quiet_NaN();
+    first[1] = -std::numeric_limits<double>::infinity();
+    first[2] = 1e300;
+    return made.add(odd);
+  }
+  std::vector<Parameter>& parameters() override { return inner->parameters(); }
+  const std::unique_ptr<Layer> inner;
+};
+
+Status register_all() {
+  Family family = built_on(*find_family("mlp"), "voids");
+  family.make = [of = family.make](const ModuleConfig& module, int layer, std::vector<Parameter> list) -> std::unique_ptr<Layer> {
+    return std::make_unique<Voids>(of(module, layer, std::move(list)));
+  };
+  return register_family(std::move(family));
+}
+
+TROUPE_PLUGIN(register_all)
+"""
 # The one of the README, which takes all that comes.
 PAGE = (ROOT / "actors" / "observing" / "README.md").read_text(encoding="utf-8")
 PLAIN = next(block for block in re.findall(r"```cpp\n(.*?)```", PAGE, re.DOTALL) if "behavior_type mine" in block)
@@ -159,6 +197,24 @@ def the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference(be
     expect({line["kind"] for line in lines} == {"rows", "gradients"}, f"{lines[:2]}")
     expect({line["step"] for line in lines} == set(range(2, 21, 2)), f"{sorted({line['step'] for line in lines})}")
     expect(all(line["rows"] > 0 and line["width"] == 96 and line["deviation"] > 0 for line in lines), f"{lines[:2]}")
+
+
+def the_example_counts_what_is_no_number(bench):
+    """A step without a finite loss may end the job. What is written is JSON, whatever was computed."""
+    voids = bench.built_beside(VOIDS, "voids")
+    profile = bench.folder / "voids.json"
+    words = [f'plugins.libraries=["{bench.library}","{voids}"]', "modules.vision_projector.family=voids",
+             'observe.observers=[{name="statistics",module="vision_projector"}]']
+    ran([bench.binary, "profile", *bench.words(), *words, f"job.run_dir={bench.folder / 'measured'}", "--budget", "2", "--out", profile])
+    command = bench.job("voids-run", "train.steps=1", *words, f"scheduler.profile={profile}")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    said = f"exit {done.returncode}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
+    seen_in = bench.folder / "voids-run" / "observers" / "statistics"
+    lines = [line for file in (seen_in.iterdir() if seen_in.exists() else ()) for line in read_lines(file)]
+    expect(lines, said)
+    for line in lines:
+        expect(line["not_finite"] == 2 and line["largest"] == 1e300 and line["deviation"] is None, f"{line}")
+        expect(0 < line["mean"] <= 1e300 / (line["rows"] * line["width"] - 2) * (1 + 1e-9), f"{line}")
 
 
 def of_samples(folder):
@@ -285,7 +341,7 @@ def a_new_observer_passes_its_own_test_under_its_own_name(bench):
 
 
 CASES = [the_example_trains_over_two_stages_like_its_reference,
-         the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, what_it_sees_is_what_is_computed_in_any_layout,
+         the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_counts_what_is_no_number, what_it_sees_is_what_is_computed_in_any_layout,
          an_observer_changes_no_bit, an_actor_in_each_node_sees_what_an_observer_sees_and_changes_no_bit, a_faulty_observer_ends_alone, one_that_hangs_misses_parts_and_holds_nothing_up,
          one_that_crashes_takes_its_node_along, a_job_is_told_of_its_mistakes, a_node_without_the_plugin_trains_and_says_so,
          a_new_observer_passes_its_own_test_under_its_own_name]
