@@ -1,9 +1,11 @@
 // A microbatch policy: samples are dealt to the microbatches forth and back, the heaviest first, so
-// that who gets the heaviest of one round gets the lightest of the next. Where the llm's shares
-// are uneven all the same, samples wait for its next microbatch (deferral).
+// that who gets the heaviest of one round gets the lightest of the next. What the llm has no memory
+// for where its turn is goes elsewhere. Where the llm's shares are uneven all the same, samples
+// wait for its next microbatch (deferral).
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -43,11 +45,20 @@ Result<MicrobatchPlan> plan(std::span<const Workload> workloads, const PolicyOpt
   };
   std::ranges::stable_sort(order, std::greater{}, work_ms);
 
+  // Above it the job ends: it stands for the memory of the llm's devices.
+  const double cap_ms = options.llm_cap_ms.value_or(std::numeric_limits<double>::infinity());
+  const auto count = std::size_t(options.microbatches);
   MicrobatchPlan made;
-  made.llm.resize(std::size_t(options.microbatches));
+  made.llm.resize(count);
+  std::vector<double> taken_ms(count);
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto round = i / made.llm.size(), place = i % made.llm.size();
-    made.llm[round % 2 == 0 ? place : made.llm.size() - 1 - place].push_back(order[i]);
+    const auto round = i / count, place = i % count;
+    const double own_ms = workloads[std::size_t(order[i])].llm_ms;
+    std::size_t turn = round % 2 == 0 ? place : count - 1 - place;
+    if (taken_ms[turn] + own_ms > cap_ms)
+      turn = std::size_t(std::ranges::min_element(taken_ms) - taken_ms.begin());
+    made.llm[turn].push_back(order[i]);
+    taken_ms[turn] += own_ms;
   }
   made.encoder = made.llm;
   defer(made.llm, workloads);

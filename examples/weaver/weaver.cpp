@@ -14,6 +14,7 @@ Result<MicrobatchPlan> deal(std::span<const Workload> samples, const PolicyOptio
   for (std::size_t i = 0; i < samples.size(); ++i)
     made.llm[i % made.llm.size()].push_back(std::int32_t(i));
   made.encoder = made.llm;  // Nothing is deferred: both sides run the same samples.
+  // Nobody looks at `options.llm_cap_ms` here: a job whose llm lacks memory for it ends.
   return made;
 }
 

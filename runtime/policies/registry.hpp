@@ -26,7 +26,8 @@ using balancer::Workload;
 /// on both sides, at most `options.microbatches`, in execution order. Each sample stands once on
 /// either side. Where its llm microbatch is not that of its encoder, rows wait for one of them:
 /// those of a later llm microbatch are held, and an earlier one begins when its last encoder is
-/// done.
+/// done. No llm microbatch has more than `options.llm_cap_ms` of its samples' `llm_ms`, where that
+/// is given: what the memory of the llm's devices has room for.
 ///
 /// A function of its arguments alone, and thread-safe: the same step may be planned again after a
 /// loss, and must come out the same. Random choices come from `options.seed`.
@@ -54,8 +55,8 @@ bool searches(std::string_view policy);
 /// are filled in for added ones, and their groups sorted.
 ///
 /// Errors: as `balancer::assign_microbatches`; invalid_argument: an added policy throws, or returns
-/// what breaks the rules above: names the policy, the sample and the microbatch; an error of its
-/// own, with its name before it.
+/// what breaks the rules above: names the policy, the sample and the microbatch; infeasible: it
+/// goes above `llm_cap_ms`; an error of its own, with its name before it.
 Result<MicrobatchPlan> run_policy(std::string_view policy, std::span<const Workload> workloads,
                                   const PolicyOptions& options);
 

@@ -21,7 +21,9 @@ OWN = r"""
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 #include "runtime/plugins/entry_point.hpp"
 #include "runtime/policies/registry.hpp"
 using namespace troupe;
@@ -58,6 +60,20 @@ Status register_all() {
            {"endless-later", [](auto&) {
               while (std::filesystem::exists(std::getenv("OWN_SIGN"))) std::this_thread::sleep_for(std::chrono::milliseconds(10));
             }},
+           {"asks-snake", [](auto&) {  // The example, loaded beside this, where the llm has room for 10 ms.
+              const std::vector<Workload> samples{{10, 0}, {0, 9}, {0, 8}, {7, 0}};
+              PolicyOptions options;
+              options.microbatches = 2;
+              options.llm_cap_ms = 10;
+              const auto plan = run_policy("snake", samples, options);
+              if (!plan.ok()) throw std::runtime_error(plan.error().message);
+              std::string found = "snake deals";
+              for (const auto& group : plan.value().llm) {
+                found += " |";
+                for (const auto sample : group) found += " " + std::to_string(sample);
+              }
+              throw std::runtime_error(found);
+            }},
            {"throws", [](auto&) { throw std::runtime_error("of its own accord"); }}})
     if (auto added = add(name, spoil); !added.ok()) return added;
   return Done{};
@@ -79,7 +95,7 @@ class PolicyBench(Bench):
         self.own = self.built_beside(OWN)
 
     def by(self, policy, name, *words):
-        return [*self.job(name, *words), f'plugins.libraries=["{self.own}"]', f"balancer.policy={policy}"]
+        return [*self.job(name), f'plugins.libraries=["{self.own}"]', f"balancer.policy={policy}", *words]
 
 
 def the_example_defers_over_two_stages_and_equals_its_reference(bench):
@@ -91,6 +107,13 @@ def the_example_defers_over_two_stages_and_equals_its_reference(bench):
 
 def the_example_survives_a_killed_node_and_a_restart_on_replicas_with_deferral(bench):
     bench.survives("snake", *bench.deferral)
+
+
+def the_example_heeds_the_memory_of_the_llm(bench):
+    """By hand: 0 and 1 are dealt first, 2 has no room beside 1 (9 + 8 > 10) and goes to 0, 3 has its turn there."""
+    libraries = f'plugins.libraries=["{bench.library}","{bench.own}"]'
+    said = bench.said(*map(str, bench.by("asks-snake", "asks-snake", "train.microbatches=2", libraries)[1:]))
+    expect("policy 'asks-snake' throws: snake deals | 0 2 3 | 1" in said, said[-600:])
 
 
 def what_a_policy_decides_is_what_runs(bench):
@@ -145,7 +168,7 @@ def a_new_policy_passes_its_own_test_under_its_own_name(bench):
 
 
 CASES = [the_example_defers_over_two_stages_and_equals_its_reference,
-         the_example_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, what_a_policy_decides_is_what_runs,
+         the_example_survives_a_killed_node_and_a_restart_on_replicas_with_deferral, the_example_heeds_the_memory_of_the_llm, what_a_policy_decides_is_what_runs,
          balance_shows_it_beside_others, a_faulty_policy_ends_the_job_by_its_name,
          a_policy_that_never_returns_ends_the_job_by_its_name,
          a_job_without_its_plugin_names_the_policies_there_are, a_new_policy_passes_its_own_test_under_its_own_name]
