@@ -69,6 +69,7 @@ set(TROUPE_PLUGIN_HEADERS
   runtime/policies/registry.hpp
   runtime/schedules/registry.hpp
   runtime/state/adamw.hpp
+  runtime/state/tensor_hash.hpp
   runtime/vocabulary/family_config.hpp
   runtime/vocabulary/iteration_plan.hpp
   runtime/vocabulary/layer_work.hpp

@@ -14,6 +14,7 @@
 
 namespace troupe::state {
 
+/// Where a chain of hashes begins.
 inline constexpr std::uint64_t kHashSeed = 0x9e3779b97f4a7c15ULL;
 
 /// Hash of raw bytes, continuing from `seed`.

@@ -22,14 +22,18 @@ EXAMPLE = ROOT / "examples" / "sentry"
 OWN = r"""
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 #include <c10/util/Exception.h>
 #include <ATen/Context.h>
 #include <ATen/ops/ones.h>
@@ -37,6 +41,7 @@ OWN = r"""
 #include "engine/execution/stage_filter.hpp"
 #include "engine/execution/stage_kinds.hpp"
 #include "runtime/plugins/entry_point.hpp"
+#include "runtime/state/tensor_hash.hpp"
 using namespace troupe;
 using namespace troupe::engine;
 using Made = Result<std::unique_ptr<StageProgram>>;
@@ -73,6 +78,42 @@ struct KeepsGradients final : StageFilter {
 struct NeverBegins final : StageFilter {
   using StageFilter::StageFilter;
   Status begin(const IterationPlan&, const data::DecodedSamples&) override { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); }
+};
+
+// A state of one's own around the engine's: says whether a step of the optimizer has changed what it holds.
+struct NotingState final : GroupState {
+  explicit NotingState(GroupState& of) : inner(of) {}
+  const std::vector<models::Parameter*>& parameters() const override { return inner.parameters(); }
+  at::Tensor& gradients() override { return inner.gradients(); }
+  const std::vector<IndexRange>& own_updates() const override { return inner.own_updates(); }
+  void copy_gradients(std::map<std::string, at::Tensor>& target) const override { inner.copy_gradients(target); }
+  Bytes optimizer_bytes() const override { return inner.optimizer_bytes(); }
+  Bytes fetch_state(Device& device) override { return inner.fetch_state(device); }
+  Bytes offload_state(Device& device) override { return inner.offload_state(device); }
+  bool has_fetched_state() const override { return inner.has_fetched_state(); }
+  void forget_fetched_state() override { inner.forget_fetched_state(); }
+  void update(const state::AdamWOptions& options, std::int64_t step, double learning_rate, double clip) override {
+    const auto before = of_values();
+    inner.update(options, step, learning_rate, clip);
+    std::ofstream(std::getenv("OWN_LIST"), std::ios::app) << (of_values() == before ? "still" : "moved") << "\n";
+  }
+  std::uint64_t hash() const override { return inner.hash(); }
+  std::uint64_t of_values() const {
+    std::uint64_t hash = state::kHashSeed;
+    for (const models::Parameter* parameter : inner.parameters()) hash = state::hash_tensor(parameter->value, hash);
+    return hash;
+  }
+  GroupState& inner;
+};
+
+struct Notes final : StageFilter {
+  using StageFilter::StageFilter;
+  GroupState& state(GroupId group, LayerId layer) override {
+    auto& own = states[{group, layer}];
+    if (!own) own = std::make_unique<NotingState>(StageFilter::state(group, layer));
+    return *own;
+  }
+  std::map<std::pair<GroupId, LayerId>, std::unique_ptr<NotingState>> states;
 };
 
 // Takes an operator that has no fixed order, as far as LibTorch knows.
@@ -228,6 +269,7 @@ Status register_all() {
   if (which == "throws") return register_stage({"throws", {"llama"}, around<Throws>});
   if (which == "keeps-model") return register_stage({which, {"llama"}, around<KeepsModel>});
   if (which == "keeps-gradients") return register_stage({which, {"llama"}, around<KeepsGradients>});
+  if (which == "notes") return register_stage({which, {"qwen2-vl", "llama"}, around<Notes>, true});
   if (which == "orderless") return register_stage({which, {"llama"}, around<Orderless>});
   if (which == "cannot") return register_stage({"cannot", {}, [](const StageRequest&) -> Made { throw std::runtime_error("no room"); }});
   if (which == "misspelt") return register_stage({"misspelt", {"lama"}, plain});
@@ -308,6 +350,20 @@ def a_kind_gets_the_stages_of_its_families_alone(bench):
     ran(bench.job("plain", "train.steps=3", "plugins.libraries=[]"))
     files = [bench.folder / name / "model" / "model.safetensors" for name in ("llms", "plain")]
     expect(filecmp.cmp(*files, shallow=False), "it changed what was trained")
+
+
+def a_state_of_ones_own_stands_around_the_engines(bench):
+    """Written from installed headers alone: it sees each step of the optimizer, changes no bit, and keeps what is promised of states."""
+    moved = bench.folder / "list"
+    moved.unlink(missing_ok=True)
+    code, said = bench.own_job("notes", "notes", "debug.parameter_hashes=true")
+    expect(code == 0, said[-1500:])
+    expect("moved" in moved.read_text().split(), f"no step of the optimizer is seen to move anything: {moved.read_text()}")
+    ran(bench.job("without-notes", "train.steps=3", "plugins.libraries=[]"))
+    files = [bench.folder / name / "model" / "model.safetensors" for name in ("notes", "without-notes")]
+    expect(filecmp.cmp(*files, shallow=False), "it changed what was trained")
+    stage, = json.loads(bench.told("notes", "check", "--module", "vision", "--json"))["stages"]
+    expect({"gradient copies", "hash", "moments", "moved"} <= set(stage["kept"]) and not stage["breaches"], f"{stage}")
 
 
 def faulty_kinds_are_named(bench):
@@ -557,7 +613,7 @@ def a_new_stage_passes_its_own_test_under_its_own_name(bench):
 
 
 CASES = [the_example_survives_a_killed_node_and_a_restart_and_equals_its_reference, the_example_keeps_what_stages_promise,
-         the_example_names_what_is_no_number, a_kind_gets_the_stages_of_its_families_alone, faulty_kinds_are_named,
+         the_example_names_what_is_no_number, a_kind_gets_the_stages_of_its_families_alone, a_state_of_ones_own_stands_around_the_engines, faulty_kinds_are_named,
          what_is_thrown_where_a_stage_gives_the_model_or_gradients_is_named, an_operator_without_a_fixed_order_ends_the_job_unless_it_may,
          a_stage_that_fails_once_costs_a_node_and_no_more, a_device_that_fails_is_a_lost_node,
          a_stage_that_fails_again_ends_the_job_and_says_why, a_step_that_fails_again_ends_the_job_with_what_came_before_it,
