@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <set>
+#include <vector>
 
 namespace troupe::models {
 
 namespace {
+
+/// Of one parameter: 2 PiB in fp64, and far from where counts of a model's bytes end.
+constexpr std::int64_t kElementsMax = std::int64_t{1} << 48;
 
 /// Whether planners can count with it: figures are finite, and none is below zero.
 bool is_countable(const LayerWork& work) {
@@ -53,6 +59,79 @@ std::string own_update_fault(const Family& family, const ModuleDescription& desc
   return {};
 }
 
+/// Whether a name is the module's, a dot and something more.
+bool is_name_in(const std::string& module, const std::string& name) {
+  return name.size() > module.size() + 1 && name.starts_with(module + ".");
+}
+
+/// Whether there are such tensors: sides of 1 or more, and elements that can be counted.
+bool is_shape(const std::vector<std::int64_t>& shape) {
+  std::int64_t room = kElementsMax;
+  for (const std::int64_t side : shape) {
+    if (side < 1 || side > room) return false;
+    room /= side;
+  }
+  return true;
+}
+
+/// `64 x 128`; `one number` where there are no sides.
+std::string shape_words(const std::vector<std::int64_t>& shape) {
+  std::string text;
+  for (const std::int64_t side : shape) text += (text.empty() ? "" : " x ") + std::to_string(side);
+  return text.empty() ? "one number" : text;
+}
+
+/// What is wrong with the parameters of a module, each by itself; empty: all well.
+std::string parameters_fault(const std::string& module, const ModuleDescription& description) {
+  std::set<std::string> names;
+  for (const auto& layer : description.layers)
+    for (const auto& parameter : layer.parameters) {
+      if (!is_name_in(module, parameter.name))
+        return "a parameter is called '" + parameter.name +
+               "'; its name begins with the module's and a dot";
+      if (!is_shape(parameter.shape))
+        return "'" + parameter.name + "' has the shape " + shape_words(parameter.shape) +
+               "; sides are 1 at least, and elements " + std::to_string(kElementsMax) + " at most";
+      if (!names.insert(parameter.name).second && !parameter.tied_use)
+        return "two parameters are called '" + parameter.name + "', and the second is no tied use";
+      if (parameter.split.by != TensorSplit::By::none && parameter.shape.size() != 2)
+        return "'" + parameter.name + "' is split over ranks, but no matrix";
+    }
+  return {};
+}
+
+/// What is wrong with second uses of parameters; empty: all well.
+std::string tied_fault(const ModuleDescription& description) {
+  std::map<std::string, const ParameterSpec*> before;  // Of layers before.
+  for (const auto& layer : description.layers) {
+    for (const auto& parameter : layer.parameters) {
+      if (!parameter.tied_use) continue;
+      const auto first = before.find(parameter.name);
+      const std::string use = "'" + parameter.name + "' is a tied use";
+      if (first == before.end()) return use + ", and no layer before has that parameter";
+      if (first->second->shape != parameter.shape)
+        return use + " of the shape " + shape_words(parameter.shape) + ", of a parameter of " +
+               shape_words(first->second->shape);
+      // Both are drawn, by their name.
+      if (first->second->initial != parameter.initial)
+        return use + " that begins with other values than the parameter does";
+    }
+    for (const auto& parameter : layer.parameters) before.emplace(parameter.name, &parameter);
+  }
+  return {};
+}
+
+/// What is wrong with the names of layers, by which profiles know them; empty: all well.
+std::string layers_fault(const std::string& module, const ModuleDescription& description) {
+  std::set<std::string> names;
+  for (const auto& layer : description.layers) {
+    if (!is_name_in(module, layer.name))
+      return "a layer is called '" + layer.name + "'; its name begins with the module's and a dot";
+    if (!names.insert(layer.name).second) return "two layers are called '" + layer.name + "'";
+  }
+  return {};
+}
+
 /// Whether bytes become numbers by it that tell which bytes they were.
 bool is_scale(const PixelScale& scale) {
   return std::ranges::all_of(scale.mean, [](double x) { return std::abs(x) <= 1000; }) &&
@@ -81,19 +160,10 @@ std::string answers_fault(const Family& family, const ModuleConfig& module, cons
     return "`sizes` says " + std::to_string(layers) + " layers, `describe` lists " +
            std::to_string(description.layers.size()) + " and `works` " +
            std::to_string(works.size());
-  std::set<std::string> names;
-  for (const auto& layer : description.layers)
-    for (const auto& parameter : layer.parameters) {
-      if (!parameter.name.starts_with(module.name + ".") || parameter.elements() < 1)
-        return "a parameter is called '" + parameter.name + "' and has " +
-               std::to_string(parameter.elements()) +
-               " elements; its name begins with the module's and a dot";
-      if (!names.insert(parameter.name).second && !parameter.tied_use)
-        return "two parameters are called '" + parameter.name + "', and the second is no tied use";
-      if (parameter.split.by != TensorSplit::By::none && parameter.shape.size() != 2)
-        return "'" + parameter.name + "' is split over ranks, but no matrix";
-    }
+  if (auto fault = parameters_fault(module.name, description); !fault.empty()) return fault;
   if (auto fault = own_update_fault(family, description); !fault.empty()) return fault;
+  if (auto fault = tied_fault(description); !fault.empty()) return fault;
+  if (auto fault = layers_fault(module.name, description); !fault.empty()) return fault;
   if (auto fault = works_fault(module.name, works); !fault.empty()) return fault;
   const auto output = sizes.output_width > 0 ? sizes.output_width : widths.output;
   if (module.kind != ModuleKind::llm && description.output_width != output)

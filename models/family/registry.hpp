@@ -40,7 +40,8 @@ MediaInput media_input(const ModuleConfig& module);
 /// - invalid_argument: unknown family, another kind of module than the family, or sizes that do
 ///   not fit. Names the module, the field, both values, and the fix. Also a family that throws, or
 ///   contradicts itself: other numbers of layers in `sizes`, `describe` and `works`; names of
-///   parameters and kinds that do not begin with the module's, or stand twice; other widths in
+///   parameters, layers and kinds that do not begin with the module's, or stand twice; a shape
+///   with a side below 1; a tied use of nothing before, or of another shape; other widths in
 ///   `sizes` and `describe`; a split of what is no matrix; media sizes that are not positive,
 ///   a scale of pixels that does not tell bytes apart, or a square that no merged patch fits in.
 Result<ModuleDescription> describe_module(const ModuleConfig& module,

@@ -2,6 +2,7 @@
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <stdexcept>
@@ -60,6 +61,7 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
   };
   CHECK(said([](Family&) {}) == "described");
   CHECK_THAT(said(with_parameters({{"scale", {9}}})), ContainsSubstring("called 'scale'"));
+  CHECK_THAT(said(with_parameters({{"eye.", {9}}})), ContainsSubstring("called 'eye.'"));
   CHECK_THAT(said(with_parameters({{"eye.a", {9}}, {"eye.a", {9}}})),
              ContainsSubstring("two parameters are called 'eye.a'"));
   CHECK_THAT(
@@ -146,6 +148,89 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
         };
       }),
       ContainsSubstring("`works` of family 'faulty-") && ContainsSubstring("' throws: no idea"));
+}
+
+/// An encoder with this description for widths above 8, and what is said of it then.
+std::string said_of_layers(const std::string& family, std::vector<LayerDescription> layers) {
+  const std::size_t count = layers.size();
+  Family made = faulty_encoder(family, [&](Family& f) {
+    f.describe = [layers](const ModuleConfig&, const Widths&) {
+      return ModuleDescription{layers, 9, 9};
+    };
+    f.works = [count](const ModuleConfig&, const Widths&) {
+      LayerWork work;
+      work.kind = "eye.scale";
+      return std::vector(count, work);
+    };
+  });
+  made.sizes = [count](const FamilyConfig& c) {
+    const auto width = c.as<AddedConfig>().width;
+    return ModuleSizes{width == 8 ? 1 : static_cast<std::int32_t>(count), width, width};
+  };
+  REQUIRE(register_family(std::move(made)).ok());
+  const ModuleConfig module{"eye", ModuleKind::encoder,    family, "llm", false, {},
+                            0.02,  AddedConfig{.width = 9}};
+  const auto described = describe_module(module, {module});
+  if (described.ok()) return "described";
+  CHECK(described.error().where == "modules.eye.family");
+  CHECK_THAT(described.error().message, ContainsSubstring("family '" + family + "': "));
+  return described.error().message;
+}
+
+TEST_CASE("parameters that no tensors can be are refused with their shape", "[models][errors]") {
+  int number = 0;
+  const auto said = [&](std::vector<std::int64_t> shape) {
+    return said_of_layers("shaped-" + std::to_string(number++),
+                          {{"eye.scale", {{"eye.a", std::move(shape)}}}});
+  };
+  CHECK(said({}) == "described");  // One number.
+  CHECK(said({1 << 24, 1 << 24}) == "described");
+  const auto sides = "; sides are 1 at least, and elements 281474976710656 at most";
+  struct Case {
+    std::vector<std::int64_t> shape;
+    std::string words;
+  };
+  for (const Case& one :
+       {Case{{0}, "0"}, Case{{9, 0, 2}, "9 x 0 x 2"}, Case{{-2, -3}, "-2 x -3"},
+        Case{{1 << 24, (1 << 24) + 1}, "16777216 x 16777217"},
+        Case{{std::int64_t{1} << 32, std::int64_t{1} << 32}, "4294967296 x 4294967296"}})
+    CHECK_THAT(said(one.shape), ContainsSubstring("'eye.a' has the shape " + one.words + sides));
+}
+
+TEST_CASE("second uses of parameters are refused that are none", "[models][errors]") {
+  int number = 0;
+  const auto said = [&](ParameterSpec owned, ParameterSpec second) {
+    second.tied_use = true;
+    return said_of_layers("tied-" + std::to_string(number++),
+                          {{"eye.0", {std::move(owned)}}, {"eye.1", {std::move(second)}}});
+  };
+  CHECK(said({"eye.a", {9, 4}}, {"eye.a", {9, 4}}) == "described");
+  CHECK_THAT(said({"eye.b", {9, 4}}, {"eye.a", {9, 4}}),
+             ContainsSubstring("'eye.a' is a tied use, and no layer before has that parameter"));
+  CHECK_THAT(said({"eye.a", {9, 4}}, {"eye.a", {36}}),
+             ContainsSubstring("'eye.a' is a tied use of the shape 36, of a parameter of 9 x 4"));
+  CHECK_THAT(said({"eye.a", {9, 4}}, {"eye.a", {9, 4}, Initial::zeros}),
+             ContainsSubstring("'eye.a' is a tied use that begins with other values"));
+  ParameterSpec second{"eye.a", {9}};
+  second.tied_use = true;
+  CHECK_THAT(said_of_layers("tied-in-one", {{"eye.scale", {{"eye.a", {9}}, second}}}),
+             ContainsSubstring("no layer before has that parameter"));
+}
+
+TEST_CASE("layers that profiles could not tell apart are refused", "[models][errors]") {
+  int number = 0;
+  const auto said = [&](const std::string& first, const std::string& second) {
+    return said_of_layers("named-" + std::to_string(number++),
+                          {{first, {{"eye.a", {9}}}}, {second, {{"eye.b", {9}}}}});
+  };
+  CHECK(said("eye.0", "eye.1") == "described");
+  CHECK_THAT(said("eye.0", "eye.0"), ContainsSubstring("two layers are called 'eye.0'"));
+  for (const std::string name : {"", "eye", "eye.", "ear.1"})
+    CHECK_THAT(said("eye.0", name), ContainsSubstring("a layer is called '" + name + "'; its "));
+}
+
+TEST_CASE("a layer may do without parameters", "[models]") {
+  CHECK(said_of_layers("without", {{"eye.scale", {}}}) == "described");
 }
 
 TEST_CASE("layers of one kind that cost unlike each other are refused", "[models][errors]") {
