@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace troupe::models {
@@ -14,24 +15,58 @@ namespace {
 /// Of one parameter: 2 PiB in fp64, and far from where counts of a model's bytes end.
 constexpr std::int64_t kElementsMax = std::int64_t{1} << 48;
 
-/// Whether planners can count with it: figures are finite, and none is below zero.
-bool is_countable(const LayerWork& work) {
-  const auto fine = [](double x) { return std::isfinite(x) && x >= 0; };
-  const AttentionShape attention = work.attention.value_or(AttentionShape{});
-  return fine(work.weights) && fine(work.used_weights) && fine(work.entry_weights) &&
-         fine(work.activation_elements) && work.width >= 0 && work.logits >= 0 &&
-         attention.heads >= 0 && attention.kv_heads >= 0 && attention.head_dim >= 0;
+/// Whether a name is the module's, a dot and something more.
+bool is_name_in(const std::string& module, const std::string& name) {
+  return name.size() > module.size() + 1 && name.starts_with(module + ".");
+}
+
+/// The first figure of a layer's work that planners cannot count with, as `weights = -1.000000`;
+/// empty: there is none.
+std::string uncountable(const LayerWork& work) {
+  static constexpr std::pair<double LayerWork::*, const char*> kElements[] = {
+      {&LayerWork::weights, "weights"},
+      {&LayerWork::used_weights, "used_weights"},
+      {&LayerWork::entry_weights, "entry_weights"},
+      {&LayerWork::activation_elements, "activation_elements"}};
+  static constexpr std::pair<std::int64_t LayerWork::*, const char*> kCounts[] = {
+      {&LayerWork::width, "width"}, {&LayerWork::logits, "logits"}};
+  for (const auto& [figure, name] : kElements)
+    if (const double value = work.*figure; !std::isfinite(value) || value < 0)
+      return name + (" = " + std::to_string(value));
+  for (const auto& [figure, name] : kCounts)
+    if (work.*figure < 0) return name + (" = " + std::to_string(work.*figure));
+  return work.joined_rows < 1 ? "joined_rows = " + std::to_string(work.joined_rows) : "";
+}
+
+/// Whether there is such attention. Key heads are what tensor-parallel ranks share.
+bool is_attention(const AttentionShape& shape) {
+  return shape.heads >= 1 && shape.kv_heads >= 1 && shape.head_dim >= 1 &&
+         shape.heads % shape.kv_heads == 0;
+}
+
+/// What is wrong with the work of one layer; empty: all well.
+std::string work_fault(const std::string& module, const LayerWork& work) {
+  if (!is_name_in(module, work.kind))
+    return "the work of a layer is of kind '" + work.kind +
+           "'; a kind begins with the module's name and a dot";
+  const std::string of = "the work of kind '" + work.kind + "' has ";
+  if (const std::string figure = uncountable(work); !figure.empty())
+    return of + figure +
+           "; figures of `works` are finite and not below zero, and one row is joined at least";
+  if (work.entry_weights > work.used_weights)
+    return of + "entry_weights = " + std::to_string(work.entry_weights) +
+           " and used_weights = " + std::to_string(work.used_weights) + ", which those are some of";
+  if (const auto& shape = work.attention; shape && !is_attention(*shape))
+    return of + std::to_string(shape->heads) + " heads of " + std::to_string(shape->head_dim) +
+           " columns and " + std::to_string(shape->kv_heads) +
+           " key-value heads; each is 1 at least, and the last divides the first";
+  return {};
 }
 
 /// What is wrong with the costs of a module's layers; empty: all well.
 std::string works_fault(const std::string& module, const std::vector<LayerWork>& works) {
   for (const auto& work : works) {
-    if (!work.kind.starts_with(module + ".") || work.joined_rows < 1)
-      return "the work of a layer is of kind '" + work.kind +
-             "'; a kind begins with the module's name and a dot, and joins one row at least";
-    if (!is_countable(work))
-      return "the work of kind '" + work.kind +
-             "' has a figure that is below zero or not finite; `works` counts elements";
+    if (auto fault = work_fault(module, work); !fault.empty()) return fault;
     // Computed costs are looked up by the kind, and one layer of a kind is measured for all.
     if (!(*std::ranges::find(works, work.kind, &LayerWork::kind) == work))
       return "two layers of kind '" + work.kind +
@@ -57,11 +92,6 @@ std::string own_update_fault(const Family& family, const ModuleDescription& desc
       if (parameter.initial == Initial::sinusoid) return moved + "and is a constant";
     }
   return {};
-}
-
-/// Whether a name is the module's, a dot and something more.
-bool is_name_in(const std::string& module, const std::string& name) {
-  return name.size() > module.size() + 1 && name.starts_with(module + ".");
 }
 
 /// Whether there are such tensors: sides of 1 or more, and elements that can be counted.

@@ -2,6 +2,7 @@
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -112,7 +113,7 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
   for (const double weights :
        {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
     CHECK_THAT(said(with_weights(weights)),
-               ContainsSubstring("of kind 'eye.scale' has a figure that is below zero"));
+               ContainsSubstring("of kind 'eye.scale' has weights = "));
   CHECK_THAT(said([](Family& f) {
                f.describe = [](const ModuleConfig&, const Widths&) {
                  return ModuleDescription{{{"eye.scale", {{"eye.a", {9}}}}}, 9, 10};
@@ -150,16 +151,23 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
       ContainsSubstring("`works` of family 'faulty-") && ContainsSubstring("' throws: no idea"));
 }
 
-/// An encoder with this description for widths above 8, and what is said of it then.
-std::string said_of_layers(const std::string& family, std::vector<LayerDescription> layers) {
+/// What a layer costs that nothing is wrong with.
+LayerWork fine_work() {
+  LayerWork work;
+  work.kind = "eye.scale";
+  return work;
+}
+
+/// An encoder with this description for widths above 8, and what is said of it then. `work`: of
+/// each layer.
+std::string said_of_layers(const std::string& family, std::vector<LayerDescription> layers,
+                           const LayerWork& work = fine_work()) {
   const std::size_t count = layers.size();
   Family made = faulty_encoder(family, [&](Family& f) {
     f.describe = [layers](const ModuleConfig&, const Widths&) {
       return ModuleDescription{layers, 9, 9};
     };
-    f.works = [count](const ModuleConfig&, const Widths&) {
-      LayerWork work;
-      work.kind = "eye.scale";
+    f.works = [count, work](const ModuleConfig&, const Widths&) {
       return std::vector(count, work);
     };
   });
@@ -231,6 +239,39 @@ TEST_CASE("layers that profiles could not tell apart are refused", "[models][err
 
 TEST_CASE("a layer may do without parameters", "[models]") {
   CHECK(said_of_layers("without", {{"eye.scale", {}}}) == "described");
+}
+
+TEST_CASE("work that planners cannot count with is refused with its figure", "[models][errors]") {
+  int number = 0;
+  const auto said = [&](const std::function<void(LayerWork&)>& edit) {
+    LayerWork work = fine_work();
+    edit(work);
+    return said_of_layers("worked-" + std::to_string(number++), {{"eye.scale", {{"eye.a", {9}}}}},
+                          work);
+  };
+  const std::string has = "the work of kind 'eye.scale' has ";
+  CHECK_THAT(said([](LayerWork& x) { x.kind = "eye."; }), ContainsSubstring("of kind 'eye.'"));
+  CHECK_THAT(said([](LayerWork& x) { x.used_weights = -2.5; }),
+             ContainsSubstring(has + "used_weights = -2.500000; "));
+  CHECK_THAT(said([](LayerWork& x) { x.activation_elements = HUGE_VAL; }),
+             ContainsSubstring(has + "activation_elements = inf; "));
+  CHECK_THAT(said([](LayerWork& x) { x.entry_weights = std::nan(""); }),
+             ContainsSubstring(has + "entry_weights = nan; "));
+  CHECK_THAT(said([](LayerWork& x) { x.width = -1; }), ContainsSubstring(has + "width = -1; "));
+  CHECK_THAT(said([](LayerWork& x) { x.logits = -7; }), ContainsSubstring(has + "logits = -7; "));
+  CHECK_THAT(said([](LayerWork& x) { x.joined_rows = 0; }),
+             ContainsSubstring(has + "joined_rows = 0; "));
+  CHECK(said([](LayerWork& x) { x.used_weights = x.entry_weights = 5; }) == "described");
+  CHECK_THAT(said([](LayerWork& x) { x.used_weights = 4, x.entry_weights = 5; }),
+             ContainsSubstring(has + "entry_weights = 5.000000 and used_weights = 4.000000"));
+  const auto said_of_heads = [&](std::int64_t heads, std::int64_t kv_heads, std::int64_t columns) {
+    return said([=](LayerWork& x) { x.attention = AttentionShape{heads, kv_heads, columns}; });
+  };
+  CHECK(said_of_heads(4, 2, 8) == "described");
+  CHECK_THAT(said_of_heads(0, 1, 8), ContainsSubstring(has + "0 heads of 8 columns and 1 key-"));
+  CHECK_THAT(said_of_heads(4, 0, 8), ContainsSubstring(has + "4 heads of 8 columns and 0 key-"));
+  CHECK_THAT(said_of_heads(4, 2, 0), ContainsSubstring(has + "4 heads of 0 columns and 2 key-"));
+  CHECK_THAT(said_of_heads(4, 3, 8), ContainsSubstring(has + "4 heads of 8 columns and 3 key-"));
 }
 
 TEST_CASE("layers of one kind that cost unlike each other are refused", "[models][errors]") {
