@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -14,6 +15,13 @@ namespace {
 
 /// Of one parameter: 2 PiB in fp64, and far from where counts of a model's bytes end.
 constexpr std::int64_t kElementsMax = std::int64_t{1} << 48;
+
+/// Of a picture, in pixels: 200 MB of them. No patch is larger.
+constexpr std::int32_t kSideMax = 8192;
+
+/// Of merged patches, in pixels a side, and of a patch in columns: both are counted in 32 bits.
+constexpr std::int64_t kSquareMax = 1 << 16;
+constexpr std::int64_t kColumnsMax = std::numeric_limits<std::int32_t>::max();
 
 /// Whether a name is the module's, a dot and something more.
 bool is_name_in(const std::string& module, const std::string& name) {
@@ -162,16 +170,57 @@ std::string layers_fault(const std::string& module, const ModuleDescription& des
   return {};
 }
 
-/// Whether bytes become numbers by it that tell which bytes they were.
-bool is_scale(const PixelScale& scale) {
-  return std::ranges::all_of(scale.mean, [](double x) { return std::abs(x) <= 1000; }) &&
-         std::ranges::all_of(scale.deviation, [](double x) { return x >= 1e-6 && x <= 1e6; });
+/// The scale of pixels by which bytes become no numbers that tell which bytes they were; empty:
+/// they do.
+std::string scale_fault(const PixelScale& scale) {
+  for (const double mean : scale.mean)
+    if (!(std::abs(mean) <= 1000))
+      return "`media` scales pixels by a mean of " + std::to_string(mean) +
+             ", outside -1000 to 1000";
+  for (const double deviation : scale.deviation)
+    if (!(deviation >= 1e-6 && deviation <= 1e6))
+      return "`media` scales pixels by a deviation of " + std::to_string(deviation) +
+             ", outside 1e-6 to 1e6";
+  return {};
+}
+
+/// The first size that no media can be cut by; empty: there is none.
+std::string size_fault(const VisionInput& vision, const AudioInput& audio) {
+  struct Size {
+    const char* name;
+    std::int64_t value, min, max;
+  };
+  constexpr std::int64_t kFrames = 3000;          // Of a window.
+  constexpr std::int64_t kRowsMax = 1'000'000;    // Of one item; no llm has room for more.
+  constexpr std::int64_t kMelBinsMax = 201;       // Frequencies of a frame.
+  constexpr std::int64_t kPictureFramesMax = 64;  // That a picture is repeated to.
+  for (const auto& [name, value, min, max] :
+       {Size{"vision.patch_size", vision.patch_size, 1, kSideMax},
+        Size{"vision.merge_size", vision.merge_size, 1, kSideMax},
+        Size{"vision.temporal_patch_size", vision.temporal_patch_size, 1, kPictureFramesMax},
+        Size{"vision.rows_per_image", vision.rows_per_image, 0, kRowsMax},
+        Size{"audio.mel_bins", audio.mel_bins, 1, kMelBinsMax},
+        Size{"audio.frames_per_row", audio.frames_per_row, 1, kFrames},
+        Size{"audio.pooled_rows", audio.pooled_rows, 1, kFrames},
+        Size{"audio.rows_per_window", audio.rows_per_window, 0, kRowsMax}})
+    if (value < min || value > max)
+      return std::string("`media` has ") + name + " = " + std::to_string(value) + ", outside " +
+             std::to_string(min) + " to " + std::to_string(max);
+  const std::int64_t square = std::int64_t{vision.patch_size} * vision.merge_size;
+  if (square > kSquareMax)
+    return "`media` merges patches to squares of " + std::to_string(square) + " pixels, above " +
+           std::to_string(kSquareMax);
+  const std::int64_t columns =
+      std::int64_t{3} * vision.temporal_patch_size * vision.patch_size * vision.patch_size;
+  if (columns > kColumnsMax)
+    return "`media` cuts patches of " + std::to_string(columns) + " columns, above " +
+           std::to_string(kColumnsMax);
+  return {};
 }
 
 /// What is wrong with the size that an encoder takes pictures in; empty: all well.
 std::string resize_fault(const VisionInput& vision) {
   const std::int32_t side = vision.resize.side;
-  constexpr std::int32_t kSideMax = 8192;  // 200 MB of pixels.
   if (!vision.resize.is_fixed())
     return side == 0 ? "" : "`media` has a `resize.side`, but resizes by area: set `resize.mode`";
   if (side >= vision.factor() && side <= kSideMax) return {};
@@ -205,19 +254,10 @@ std::string answers_fault(const Family& family, const ModuleConfig& module, cons
 std::string media_fault(const Family& family, const FamilyConfig& config) {
   if (family.kind != ModuleKind::encoder) return {};
   const auto media = family.media(config);
-  const auto& vision = media.vision;
-  const auto& audio = media.audio;
   if (media.medium == Medium::none) return "`media` names no medium";
-  const bool sees = vision.patch_size > 0 && vision.merge_size > 0 &&
-                    vision.temporal_patch_size > 0 && vision.rows_per_image >= 0;
-  const bool hears = audio.mel_bins > 0 && audio.mel_bins <= 201 && audio.frames_per_row > 0 &&
-                     audio.pooled_rows > 0 && audio.rows_per_window >= 0;
-  if (!sees || !hears) return "`media` has a size that is not positive, or over 201 mel bins";
-  if (!is_scale(vision.scale))
-    return "`media` has a scale of pixels with a mean outside -1000 to 1000, or a deviation "
-           "outside "
-           "1e-6 to 1e6";
-  return resize_fault(vision);
+  if (auto fault = size_fault(media.vision, media.audio); !fault.empty()) return fault;
+  if (auto fault = scale_fault(media.vision.scale); !fault.empty()) return fault;
+  return resize_fault(media.vision);
 }
 
 }  // namespace troupe::models

@@ -123,8 +123,26 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
   const auto said_of = [&](const MediaInput& media) {
     return said([media](Family& f) { f.media = [media](const FamilyConfig&) { return media; }; });
   };
-  CHECK_THAT(said_of({Medium::audio, {}, {.frames_per_row = 0}}),
-             ContainsSubstring("not positive"));
+  struct Case {
+    MediaInput media;
+    std::string words;
+  };
+  for (const Case& one :
+       {Case{{Medium::image, {.patch_size = 0}}, "has vision.patch_size = 0, outside 1 to 8192"},
+        Case{{Medium::image, {.merge_size = 8193}}, "has vision.merge_size = 8193, outside 1 to"},
+        Case{{Medium::image, {.temporal_patch_size = -2}}, "vision.temporal_patch_size = -2, "},
+        Case{{Medium::image, {.rows_per_image = -1}}, "has vision.rows_per_image = -1, outside 0"},
+        Case{{Medium::image, {.rows_per_image = 1'000'001}}, "= 1000001, outside 0 to 1000000"},
+        Case{{Medium::audio, {}, {.mel_bins = 202}}, "has audio.mel_bins = 202, outside 1 to 201"},
+        Case{{Medium::audio, {}, {.frames_per_row = 0}}, "has audio.frames_per_row = 0, outside 1"},
+        Case{{Medium::audio, {}, {.pooled_rows = 0}}, "has audio.pooled_rows = 0, outside 1 to"},
+        Case{{Medium::audio, {}, {.rows_per_window = -3}}, "has audio.rows_per_window = -3, "},
+        Case{{Medium::image, {.patch_size = 4096, .merge_size = 32}},
+             "merges patches to squares of 131072 pixels, above 65536"},
+        Case{{Medium::image, {.patch_size = 8192, .temporal_patch_size = 64}},
+             "cuts patches of 12884901888 columns, above 2147483647"}})
+    CHECK_THAT(said_of(one.media), ContainsSubstring("`media` ") && ContainsSubstring(one.words));
+  CHECK(said_of({Medium::image, {.patch_size = 1024, .merge_size = 64}}) == "described");
   const auto said_of_scale = [&](double mean, double deviation) {
     return said_of({Medium::image, {.scale = {{0, mean, 0}, {1, deviation, 1}}}});
   };
@@ -139,9 +157,11 @@ TEST_CASE("a family that contradicts itself for a job's configuration is refused
   CHECK_THAT(said_of_square(ResizeMode::by_area, 336), ContainsSubstring("set `resize.mode`"));
   using Limits = std::numeric_limits<double>;
   for (const double mean : {2000.0, Limits::quiet_NaN()})
-    CHECK_THAT(said_of_scale(mean, 1), ContainsSubstring("a mean outside -1000 to 1000"));
+    CHECK_THAT(said_of_scale(mean, 1),
+               ContainsSubstring("by a mean of ") && ContainsSubstring(", outside -1000 to 1000"));
   for (const double deviation : {0.0, -1.0, Limits::infinity(), Limits::quiet_NaN()})
-    CHECK_THAT(said_of_scale(0, deviation), ContainsSubstring("a deviation outside 1e-6 to 1e6"));
+    CHECK_THAT(said_of_scale(0, deviation), ContainsSubstring("by a deviation of ") &&
+                                                ContainsSubstring(", outside 1e-6 to 1e6"));
   CHECK_THAT(
       said([](Family& f) {
         f.works = [](const ModuleConfig&, const Widths&) -> std::vector<LayerWork> {
