@@ -170,6 +170,28 @@ std::string layers_fault(const std::string& module, const ModuleDescription& des
   return {};
 }
 
+/// What is wrong with the columns of the rows that a module takes, has and hands on; empty: all
+/// well.
+std::string columns_fault(const ModuleConfig& module, const ModuleSizes& sizes,
+                          const Widths& widths, const ModuleDescription& description) {
+  const bool is_llm = module.kind == ModuleKind::llm;
+  if (sizes.input_width < 0)
+    return "`sizes` says input_width = " + std::to_string(sizes.input_width) +
+           "; it is 0 where it is that of the rows that come";
+  if (sizes.output_width < 0 || (is_llm && sizes.output_width == 0))
+    return "`sizes` says output_width = " + std::to_string(sizes.output_width) +
+           "; it is an llm's own, and of other modules 0 where it is the llm's";
+  // A single layer has no rows inside its module.
+  if (description.hidden_width < 1 && (is_llm || description.layers.size() > 1))
+    return "`describe` says hidden_width = " + std::to_string(description.hidden_width) +
+           "; rows between two layers have a column at least";
+  const auto output = sizes.output_width > 0 ? sizes.output_width : widths.output;
+  if (!is_llm && description.output_width != output)
+    return "rows of " + std::to_string(output) + " columns are handed on by `sizes`, of " +
+           std::to_string(description.output_width) + " by `describe`";
+  return {};
+}
+
 /// The scale of pixels by which bytes become no numbers that tell which bytes they were; empty:
 /// they do.
 std::string scale_fault(const PixelScale& scale) {
@@ -236,7 +258,7 @@ std::string answers_fault(const Family& family, const ModuleConfig& module, cons
   const auto layers = static_cast<std::size_t>(std::max(0, sizes.layers));
   const auto works = family.works(module, widths);
   if (layers == 0 || description.layers.size() != layers || works.size() != layers)
-    return "`sizes` says " + std::to_string(layers) + " layers, `describe` lists " +
+    return "`sizes` says " + std::to_string(sizes.layers) + " layers, `describe` lists " +
            std::to_string(description.layers.size()) + " and `works` " +
            std::to_string(works.size());
   if (auto fault = parameters_fault(module.name, description); !fault.empty()) return fault;
@@ -244,11 +266,7 @@ std::string answers_fault(const Family& family, const ModuleConfig& module, cons
   if (auto fault = tied_fault(description); !fault.empty()) return fault;
   if (auto fault = layers_fault(module.name, description); !fault.empty()) return fault;
   if (auto fault = works_fault(module.name, works); !fault.empty()) return fault;
-  const auto output = sizes.output_width > 0 ? sizes.output_width : widths.output;
-  if (module.kind != ModuleKind::llm && description.output_width != output)
-    return "rows of " + std::to_string(output) + " columns are handed on by `sizes`, of " +
-           std::to_string(description.output_width) + " by `describe`";
-  return {};
+  return columns_fault(module, sizes, widths, description);
 }
 
 std::string media_fault(const Family& family, const FamilyConfig& config) {

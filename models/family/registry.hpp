@@ -41,9 +41,10 @@ MediaInput media_input(const ModuleConfig& module);
 ///   not fit. Names the module, the field, both values, and the fix. Also a family that throws, or
 ///   contradicts itself: other numbers of layers in `sizes`, `describe` and `works`; names of
 ///   parameters, layers and kinds that do not begin with the module's, or stand twice; a shape
-///   with a side below 1; a tied use of nothing before, or of another shape; other widths in
-///   `sizes` and `describe`; a split of what is no matrix; media sizes that are not positive,
-///   a scale of pixels that does not tell bytes apart, or a square that no merged patch fits in.
+///   with a side below 1; a tied use of nothing before, or of another shape; a split of what is no
+///   matrix; costs that nobody can count with; rows without columns, or of other ones in `sizes`
+///   and `describe`; sizes that no media can be cut by, a scale of pixels that does not tell bytes
+///   apart, or a square that no merged patch fits in.
 Result<ModuleDescription> describe_module(const ModuleConfig& module,
                                           const std::vector<ModuleConfig>& all);
 

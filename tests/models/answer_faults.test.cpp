@@ -2,6 +2,7 @@
 
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -292,6 +293,43 @@ TEST_CASE("work that planners cannot count with is refused with its figure", "[m
   CHECK_THAT(said_of_heads(4, 0, 8), ContainsSubstring(has + "4 heads of 8 columns and 0 key-"));
   CHECK_THAT(said_of_heads(4, 2, 0), ContainsSubstring(has + "4 heads of 0 columns and 2 key-"));
   CHECK_THAT(said_of_heads(4, 3, 8), ContainsSubstring(has + "4 heads of 8 columns and 3 key-"));
+}
+
+TEST_CASE("rows without columns are refused", "[models][errors]") {
+  int number = 0;
+  const auto said = [&](ModuleKind kind, ModuleSizes sizes, std::int64_t hidden,
+                        std::int64_t output) -> std::string {
+    Family family = added("columns-" + std::to_string(number++));
+    family.kind = kind;
+    family.sizes = [sizes](const FamilyConfig&) { return sizes; };
+    family.describe = [=](const ModuleConfig& module, const Widths&) {
+      ModuleDescription made{{}, hidden, output};
+      for (std::int32_t i = 0; i < sizes.layers; ++i)
+        made.layers.push_back({module.name + "." + std::to_string(i), {}});
+      return made;
+    };
+    family.works = [sizes](const ModuleConfig& module, const Widths&) {
+      LayerWork work;
+      work.kind = module.name + ".scale";
+      return std::vector(static_cast<std::size_t>(std::max(0, sizes.layers)), work);
+    };
+    const auto status = register_family(std::move(family));
+    return status.ok() ? "registered" : status.error().message;
+  };
+  const auto projector = ModuleKind::projector, llm = ModuleKind::llm;
+  CHECK(said(projector, {1, 0, 0}, 0, 128) == "registered");  // The llm's columns.
+  CHECK(said(projector, {2, 8, 8}, 3, 8) == "registered");
+  CHECK(said(llm, {2, 8, 8, 300}, 8, 0) == "registered");
+  CHECK_THAT(said(projector, {1, -1, 8}, 8, 8), ContainsSubstring("`sizes` says input_width = -1"));
+  CHECK_THAT(said(projector, {1, 8, -2}, 8, 128),
+             ContainsSubstring("`sizes` says output_width = -2"));
+  CHECK_THAT(said(llm, {2, 8, 0, 300}, 8, 0), ContainsSubstring("`sizes` says output_width = 0"));
+  CHECK_THAT(said(projector, {2, 8, 8}, 0, 8),
+             ContainsSubstring("`describe` says hidden_width = 0"));
+  CHECK_THAT(said(llm, {1, 8, 8, 300}, -4, 0),
+             ContainsSubstring("`describe` says hidden_width = -4"));
+  CHECK_THAT(said(projector, {-3, 8, 8}, 8, 8),
+             ContainsSubstring("`sizes` says -3 layers, `describe` lists 0 and `works` 0"));
 }
 
 TEST_CASE("layers of one kind that cost unlike each other are refused", "[models][errors]") {
