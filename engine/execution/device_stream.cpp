@@ -19,6 +19,8 @@ namespace {
 
 using transport::Scalar;
 
+constexpr const char* kNoRoom = "there is no room on the device for what NCCL moves";
+
 at::ScalarType type_of(Scalar scalar) {
   switch (scalar) {
     case Scalar::fp32: return at::kFloat;
@@ -54,6 +56,12 @@ at::Tensor view_of(const void* data, std::size_t count, Scalar scalar, c10::Devi
       .options(at::TensorOptions().dtype(type_of(scalar)).device(place))
       .target_device(place)
       .make_tensor();
+}
+
+/// Keeps the tensor.
+std::shared_ptr<std::byte> bytes_of(std::shared_ptr<at::Tensor> tensor) {
+  auto* data = static_cast<std::byte*>(tensor->mutable_data_ptr());
+  return std::shared_ptr<std::byte>(std::move(tensor), data);
 }
 
 }  // namespace
@@ -108,17 +116,26 @@ Result<bool> DeviceStream::reached(std::uint64_t mark) {
   });
 }
 
+/// In this stream's own memory: in the default one's, all that was launched there would have to end
+/// first, which may still read what was in this place before.
+std::shared_ptr<at::Tensor> DeviceStream::own_memory(std::size_t bytes) const {
+  const c10::StreamGuard inside(stream_);
+  const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(bytes)};
+  return std::make_shared<at::Tensor>(
+      at::empty(shape, at::TensorOptions().dtype(at::kByte).device(place_)));
+}
+
 Result<std::shared_ptr<std::byte>> DeviceStream::allocate(std::size_t bytes) {
-  return guarded(Errc::infeasible, "there is no room on the device for what NCCL moves", [&] {
-    const auto size = static_cast<std::int64_t>(bytes);
-    auto tensor = std::make_shared<at::Tensor>(
-        at::empty({size}, at::TensorOptions().dtype(at::kByte).device(place_)));
-    // The default stream may still read what was in this place before.
-    c10::Event ready(place_.type());
-    ready.record(c10::impl::VirtualGuardImpl(place_.type()).getStream(place_));
-    ready.block(stream_);
-    auto* data = static_cast<std::byte*>(tensor->mutable_data_ptr());
-    return std::shared_ptr<std::byte>(std::move(tensor), data);
+  return guarded(Errc::infeasible, kNoRoom, [&] { return bytes_of(own_memory(bytes)); });
+}
+
+Result<std::shared_ptr<std::byte>> DeviceStream::allocate_shared(std::size_t bytes) {
+  return guarded(Errc::infeasible, kNoRoom, [&] {
+    auto tensor = own_memory(bytes);
+    const c10::impl::VirtualGuardImpl guard(place_.type());
+    // Who lets go of it has no more than launched what reads it.
+    guard.recordDataPtrOnStream(tensor->storage().data_ptr(), guard.getDefaultStream(place_));
+    return bytes_of(std::move(tensor));
   });
 }
 

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
@@ -19,7 +20,7 @@
 namespace troupe::engine {
 
 /// Beside the default stream, on which all else of the device runs: what it is given must be
-/// complete there. Memory that it allocates is used behind what runs there at that time.
+/// complete there. Memory that it allocates is its own, so that it waits for nothing that computes.
 class DeviceStream final : public transport::NcclStream {
  public:
   /// Errors: unavailable: the device has no streams of its own, and LibTorch's words.
@@ -31,12 +32,15 @@ class DeviceStream final : public transport::NcclStream {
   Result<std::uint64_t> mark() override;
   Result<bool> reached(std::uint64_t mark) override;
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override;
+  Result<std::shared_ptr<std::byte>> allocate_shared(std::size_t bytes) override;
   Status launch_sum(std::vector<const void*> inputs, std::size_t count, transport::Scalar scalar,
                     void* output) override;
 
  private:
   DeviceStream(c10::Device place, c10::Stream stream, void* handle)
       : place_(place), stream_(stream), handle_(handle) {}
+
+  std::shared_ptr<at::Tensor> own_memory(std::size_t bytes) const;
 
   const c10::Device place_;
   const c10::Stream stream_;

@@ -141,7 +141,7 @@ Result<RowCalls::Coming> NcclRows::receive(DeviceId from, const Tag& tag, at::In
   const auto lane = find(from, false);
   auto bytes = c10::elementSize(type);
   for (const std::int64_t size : shape) bytes *= static_cast<std::size_t>(size);
-  auto memory = lane->seat.stream->allocate(bytes);
+  auto memory = lane->seat.stream->allocate_shared(bytes);
   if (!memory.ok()) return std::move(memory).error();
   auto call = std::make_shared<Call>();
   call->tag = tag;

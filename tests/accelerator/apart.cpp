@@ -28,6 +28,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/plugins/entry_point.hpp"
 #include "tests/accelerator/apart_memory.hpp"
@@ -54,12 +55,18 @@ struct Block {
   void* address;
   std::int64_t bytes;
   c10::Device place;
+  std::vector<c10::Stream> used_on = {};  ///< Beside the one that it was allocated on.
+
+  ~Block() {
+    c10::reportMemoryUsageToProfiler(address, -bytes, 0, 0, place);
+    Memory::of_process().give_back(address);
+  }
 };
 
 void give_back(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  c10::reportMemoryUsageToProfiler(block->address, -block->bytes, 0, 0, block->place);
-  Memory::of_process().give_back(block->address);
+  const std::shared_ptr<Block> block(static_cast<Block*>(context));
+  for (const c10::Stream& stream : block->used_on)
+    Stream::of(stream.device_index(), stream.id()).hold(block);
 }
 
 class Allocator final : public c10::Allocator {
@@ -182,6 +189,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeDevice(c10::DeviceIndex device) const override {
     Stream::wait_for_all_of(device);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
+    if (memory.get_deleter() == give_back)
+      static_cast<Block*>(memory.get_context())->used_on.push_back(stream);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <thread>
 #include <utility>
@@ -46,6 +47,11 @@ void Stream::copy_later(const at::Tensor& to, std::vector<std::byte> bytes, cons
   copies_.push_back({to, std::move(bytes), of});
 }
 
+void Stream::hold(std::shared_ptr<const void> memory) {
+  const std::lock_guard lock(mutex_);
+  if (!copies_.empty()) copies_.push_back({{}, {}, {}, std::move(memory)});
+}
+
 std::shared_ptr<Stream::Mark> Stream::mark() {
   const std::lock_guard lock(mutex_);
   return std::make_shared<Mark>(Mark{first_ + copies_.size()});
@@ -53,28 +59,34 @@ std::shared_ptr<Stream::Mark> Stream::mark() {
 
 void Stream::wait_for(const Mark& mark) {
   std::this_thread::sleep_for(kLate);
+  std::vector<Copy> over;  // Let go of without the lock: it may be held on this stream again.
   const std::lock_guard lock(mutex_);
-  arrive(mark.before);
+  over = arrive(mark.before);
 }
 
 void Stream::come_to(const Mark& mark) {
+  std::vector<Copy> over;
   const std::lock_guard lock(mutex_);
-  arrive(mark.before);
+  over = arrive(mark.before);
 }
 
 void Stream::wait_for_all() {
+  std::vector<Copy> over;
   const std::lock_guard lock(mutex_);
-  arrive(first_ + copies_.size());
+  over = arrive(first_ + copies_.size());
 }
 
-void Stream::arrive(std::size_t before) {
+std::vector<Stream::Copy> Stream::arrive(std::size_t before) {
   std::size_t count = 0;
   for (; first_ + count < before && count < copies_.size(); ++count)
     if (!copies_[count].bytes.empty())
       std::memcpy(copies_[count].to.mutable_data_ptr(), copies_[count].bytes.data(),
                   copies_[count].bytes.size());
-  copies_.erase(copies_.begin(), copies_.begin() + static_cast<std::ptrdiff_t>(count));
+  const auto end = copies_.begin() + static_cast<std::ptrdiff_t>(count);
+  std::vector<Copy> over(std::make_move_iterator(copies_.begin()), std::make_move_iterator(end));
+  copies_.erase(copies_.begin(), end);
   first_ += count;
+  return over;
 }
 
 }  // namespace troupe::apart

@@ -23,6 +23,9 @@ class Stream {
   /// behind; NaN until then. `of`: whose memory it is.
   void copy_later(const at::Tensor& to, std::vector<std::byte> bytes, const at::Tensor& of);
 
+  /// Holds this until the stream has come to what is on its way now; not at all where nothing is.
+  void hold(std::shared_ptr<const void> memory);
+
   /// All copies so far, to be waited for.
   struct Mark;
   std::shared_ptr<Mark> mark();
@@ -37,8 +40,9 @@ class Stream {
     at::Tensor to;
     std::vector<std::byte> bytes;
     at::Tensor of;
+    std::shared_ptr<const void> held = {};
   };
-  void arrive(std::size_t before);
+  std::vector<Copy> arrive(std::size_t before);
 
   std::mutex mutex_;
   std::size_t first_ = 0;  ///< How many have arrived.

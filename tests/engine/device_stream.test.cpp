@@ -6,8 +6,11 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -113,6 +116,47 @@ TEST_CASE("a device's stream comes to its marks one after the other", "[engine]"
                            transport::Scalar::fp64, numbers.mutable_data_ptr())
               .ok());
   CHECK(at::equal(numbers.cpu(), at::arange(0, 16, 2, at::kDouble)));
+}
+
+/// Eight numbers of the device on their way to `host`, on the stream on which it computes.
+at::Tensor copy_under_way(c10::Device place, const at::Tensor& host) {
+  at::Tensor numbers = at::ones({8}, at::kDouble).to(place);
+  host.copy_(numbers, /*non_blocking=*/true);
+  return numbers;
+}
+
+TEST_CASE("memory for NCCL waits for nothing that computes", "[engine]") {
+  const auto place = apart().place;
+  const auto stream = stream_of(place);
+  const at::Tensor host = at::zeros({8}, at::kDouble);
+  const at::Tensor numbers = copy_under_way(place, host);
+  REQUIRE(stream->allocate(512).ok());
+  REQUIRE(stream->allocate_shared(512).ok());
+  CHECK(std::isnan(host[0].item<double>()));  // As nobody has waited for it.
+  CHECK(at::equal(numbers.cpu(), at::ones({8}, at::kDouble)));
+  CHECK(at::equal(host, at::ones({8}, at::kDouble)));
+}
+
+TEST_CASE("what computes may still read memory of NCCL's that was let go of", "[engine]") {
+  const auto place = apart().place;
+  const auto stream = stream_of(place);
+  // More than all else here, so that nobody else takes it meanwhile.
+  constexpr std::size_t kBytes = std::size_t{1} << 21;
+  const at::Tensor host = at::zeros({8}, at::kDouble);
+  const at::Tensor numbers = copy_under_way(place, host);
+  auto own = stream->allocate(kBytes);
+  REQUIRE(own.ok());
+  const auto* const first = own.value().get();
+  own.value().reset();
+  auto shared = stream->allocate_shared(kBytes);
+  REQUIRE(shared.ok());
+  CHECK(shared.value().get() == first);  // This stream alone used it.
+  shared.value().reset();
+  auto other = stream->allocate_shared(kBytes);
+  REQUIRE(other.ok());
+  CHECK(other.value().get() != first);
+  CHECK(at::equal(numbers.cpu(), at::ones({8}, at::kDouble)));  // All of it has been come to.
+  CHECK(stream->allocate(kBytes).value().get() == first);
 }
 
 TEST_CASE("a stream's lost device fails its call, too little memory the job", "[engine][errors]") {

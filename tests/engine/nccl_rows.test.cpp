@@ -116,6 +116,17 @@ TEST_CASE("rows come in the order in which they were asked for, however they are
   CHECK(at::equal(second.rows, at::full({4}, 80, at::kDouble)));
 }
 
+TEST_CASE("rows come into memory that compute reads too", "[engine]") {
+  FakeCalls fake;
+  RowsCluster calls;
+  calls.require_open(1);
+  const int before = transport::testing::shared_allocations();
+  const auto coming = calls.receive(7);
+  CHECK(transport::testing::shared_allocations() == before + 1);
+  CHECK(calls.send(7, 70).wait(transport::within(kEnough)).ok());
+  CHECK(coming.operation.wait(transport::within(kEnough)).ok());
+}
+
 TEST_CASE("who waits for rows that are not computed yet does not hang", "[engine]") {
   FakeCalls fake;
   RowsCluster calls(std::chrono::milliseconds(300));

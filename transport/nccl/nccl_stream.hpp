@@ -1,9 +1,8 @@
 // Where a communicator's work runs: a stream of a GPU and its memory, seen through what NCCL's part
 // needs of them. The engine's GPU part implements it; tests do it for the fake library.
 //
-// Used by the one thread that calls NCCL (`NcclWorker`), but for `device` and `allocate`, which any
-// thread calls. Nothing here may wait for
-// the device.
+// Used by the one thread that calls NCCL (`NcclWorker`), but for `device` and what allocates, which
+// any thread calls. Nothing here may wait for the device.
 
 #pragma once
 
@@ -40,8 +39,14 @@ class NcclStream {
   /// Whether the stream has come to the mark. Errors: the device's.
   virtual Result<bool> reached(std::uint64_t mark) = 0;
 
-  /// Memory of the device. Errors: infeasible: there is no room.
+  /// Memory of the device, for what runs on this stream alone. Errors: infeasible: there is no
+  /// room.
   virtual Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) = 0;
+  /// The same, but what the device computes may read it once the stream is done with it, and may
+  /// still do so when it is let go of. Errors: as `allocate`.
+  virtual Result<std::shared_ptr<std::byte>> allocate_shared(std::size_t bytes) {
+    return allocate(bytes);
+  }
 
   /// Launches the sum of `sum_in_rank_order` (collectives/rank_order_sum.hpp) behind all that has
   /// been launched; pointers are the device's and stay valid until the stream has come to it.

@@ -1,5 +1,6 @@
 #include "tests/transport/nccl/fake_stream.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -9,6 +10,8 @@
 
 namespace troupe::transport::testing {
 namespace {
+
+std::atomic<int> shared = 0;
 
 struct Sum {
   std::vector<const void*> inputs;
@@ -54,6 +57,11 @@ class FakeStream final : public NcclStream {
                                       [](std::byte* held) { ::operator delete(held, kLine); });
   }
 
+  Result<std::shared_ptr<std::byte>> allocate_shared(std::size_t bytes) override {
+    ++shared;
+    return allocate(bytes);
+  }
+
   Status launch_sum(std::vector<const void*> inputs, std::size_t count, Scalar scalar,
                     void* output) override {
     push_(handle_, &add, new Sum{std::move(inputs), count, scalar, output});
@@ -74,5 +82,7 @@ class FakeStream final : public NcclStream {
 std::shared_ptr<NcclStream> fake_stream(const std::string& file, const std::string& device) {
   return std::make_shared<FakeStream>(file, device);
 }
+
+int shared_allocations() { return shared; }
 
 }  // namespace troupe::transport::testing

@@ -27,4 +27,7 @@ void find_in(const std::string& file, const char* name, Function*& function) {
 /// A stream of the device with this name, of the fake library in this file. Throws as above.
 std::shared_ptr<NcclStream> fake_stream(const std::string& file, const std::string& device);
 
+/// How often streams of this process have allocated memory that compute reads too.
+int shared_allocations();
+
 }  // namespace troupe::transport::testing
