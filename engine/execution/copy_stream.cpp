@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <chrono>
@@ -34,7 +35,11 @@ CopyStream::~CopyStream() {
 
 c10::Stream CopyStream::stream() {
   const std::lock_guard lock(stream_mutex_);
-  if (!stream_) stream_ = c10::impl::VirtualGuardImpl(place_.type()).getNewStream(place_);
+  if (!stream_) {
+    auto taken = DeviceStreams::take(place_);
+    TORCH_CHECK(taken.ok(), taken.error().message, "; ", taken.error().fix);
+    stream_ = std::move(taken).value();
+  }
   return *stream_;
 }
 

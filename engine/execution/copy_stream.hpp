@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "engine/execution/device.hpp"
+#include "engine/execution/device_streams.hpp"
 
 namespace troupe::engine {
 
@@ -61,7 +62,7 @@ class CopyStream {
 
   const c10::Device place_;
   std::mutex stream_mutex_;
-  std::optional<c10::Stream> stream_;  ///< Made when it is needed.
+  DeviceStreams::Own stream_;  ///< Taken when it is needed.
 
   std::mutex mutex_;
   std::condition_variable changed_;  ///< Of what follows.

@@ -67,12 +67,16 @@ std::shared_ptr<std::byte> bytes_of(std::shared_ptr<at::Tensor> tensor) {
 }  // namespace
 
 Result<std::shared_ptr<transport::NcclStream>> DeviceStream::create(c10::Device place) {
-  using Made = std::shared_ptr<transport::NcclStream>;
-  return guarded(Errc::unavailable, "a stream for sums by NCCL cannot be made", [&]() -> Made {
+  try {
+    auto taken = DeviceStreams::take(place);
+    if (!taken.ok()) return std::move(taken).error();
     const c10::impl::VirtualGuardImpl guard(place.type());
-    const c10::Stream stream = guard.getNewStream(place);
-    return Made(new DeviceStream(place, stream, guard.getStreamNativeHandle(stream)));
-  });
+    void* const handle = guard.getStreamNativeHandle(*taken.value());
+    return std::shared_ptr<transport::NcclStream>(
+        new DeviceStream(place, std::move(taken).value(), handle));
+  } catch (const std::exception& thrown) {
+    return failure(Errc::unavailable, "a stream for sums by NCCL cannot be made", thrown);
+  }
 }
 
 std::string DeviceStream::device() const {
@@ -99,7 +103,7 @@ Result<std::uint64_t> DeviceStream::mark() {
   return guarded(Errc::internal, "the device failed", [&] {
     const std::lock_guard lock(mutex_);
     c10::Event event(place_.type());
-    event.record(stream_);
+    event.record(*stream_);
     marks_.emplace(++next_, std::move(event));
     return next_;
   });
@@ -119,7 +123,7 @@ Result<bool> DeviceStream::reached(std::uint64_t mark) {
 /// In this stream's own memory: in the default one's, all that was launched there would have to end
 /// first, which may still read what was in this place before.
 std::shared_ptr<at::Tensor> DeviceStream::own_memory(std::size_t bytes) const {
-  const c10::StreamGuard inside(stream_);
+  const c10::StreamGuard inside(*stream_);
   const std::array<std::int64_t, 1> shape{static_cast<std::int64_t>(bytes)};
   return std::make_shared<at::Tensor>(
       at::empty(shape, at::TensorOptions().dtype(at::kByte).device(place_)));
@@ -142,7 +146,7 @@ Result<std::shared_ptr<std::byte>> DeviceStream::allocate_shared(std::size_t byt
 Status DeviceStream::launch_sum(std::vector<const void*> inputs, std::size_t count, Scalar scalar,
                                 void* output) {
   const auto done = guarded(Errc::internal, "the device failed", [&] {
-    const c10::StreamGuard guard(stream_);
+    const c10::StreamGuard guard(*stream_);
     const auto wide = scalar == Scalar::bf16 ? at::kFloat : type_of(scalar);
     // A tensor of its own, because the output is one of the inputs.
     at::Tensor sum = view_of(inputs.front(), count, scalar, place_).to(wide, false, /*copy=*/true);

@@ -6,15 +6,16 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
-#include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "engine/execution/device_streams.hpp"
 #include "transport/nccl/nccl_stream.hpp"
 
 namespace troupe::engine {
@@ -23,7 +24,8 @@ namespace troupe::engine {
 /// complete there. Memory that it allocates is its own, so that it waits for nothing that computes.
 class DeviceStream final : public transport::NcclStream {
  public:
-  /// Errors: unavailable: the device has no streams of its own, and LibTorch's words.
+  /// On a stream that nobody else has. Errors: unavailable: the device has no streams of its own,
+  /// and LibTorch's words; as `DeviceStreams::take`.
   static Result<std::shared_ptr<transport::NcclStream>> create(c10::Device place);
 
   std::string device() const override;
@@ -37,13 +39,13 @@ class DeviceStream final : public transport::NcclStream {
                     void* output) override;
 
  private:
-  DeviceStream(c10::Device place, c10::Stream stream, void* handle)
-      : place_(place), stream_(stream), handle_(handle) {}
+  DeviceStream(c10::Device place, DeviceStreams::Own stream, void* handle)
+      : place_(place), stream_(std::move(stream)), handle_(handle) {}
 
   std::shared_ptr<at::Tensor> own_memory(std::size_t bytes) const;
 
   const c10::Device place_;
-  const c10::Stream stream_;
+  const DeviceStreams::Own stream_;
   void* const handle_;
   std::mutex mutex_;  ///< A thread that hung in NCCL may come back beside its successor.
   std::uint64_t next_ = 0;

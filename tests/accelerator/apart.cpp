@@ -40,6 +40,7 @@ using namespace troupe::apart;
 
 constexpr auto kApart = c10::DeviceType::PrivateUse1;
 constexpr c10::DeviceIndex kDevices = 8;
+constexpr c10::StreamId kStreams = 32;  // Of a device, handed out in turn, as CUDA's are.
 
 thread_local c10::DeviceIndex current = 0;
 /// Of each device the stream that the thread puts on what it does.
@@ -138,8 +139,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, {kApart, place.index() < 0 ? current : place.index()});
   }
   c10::Stream getNewStream(c10::Device place, int) const override {
-    static std::atomic<c10::StreamId> last = 0;
-    return c10::Stream(c10::Stream::UNSAFE, {kApart, place.index()}, ++last);
+    static std::array<std::atomic<c10::StreamId>, kDevices> handed_out{};
+    const c10::DeviceIndex device = place.index() < 0 ? current : place.index();
+    const c10::StreamId next = handed_out[static_cast<std::size_t>(device)]++ % kStreams;
+    return c10::Stream(c10::Stream::UNSAFE, {kApart, device}, 1 + next);
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(stream.id());

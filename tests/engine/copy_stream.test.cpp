@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/execution/device_place.hpp"
+#include "engine/execution/device_streams.hpp"
 #include "tests/engine/apart_device.hpp"
 
 namespace troupe::engine {
@@ -90,6 +92,26 @@ TEST_CASE("what is copied out is there when it is said to be", "[engine]") {
   for (int round = 0; round < 10'000 && told == 0; ++round)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   CHECK(told == 1);
+}
+
+TEST_CASE("copies of a device whose streams others have say so", "[engine][errors]") {
+  DeviceOptions options = apart();
+  options.place = find_place("apart", 3).value();
+  const auto device = make_device(options);
+  const at::Tensor made = made_on(*device, 3);
+  std::vector<DeviceStreams::Own> held;
+  for (int more = 0; more < 32; ++more) held.push_back(DeviceStreams::take(options.place).value());
+  const auto copy = device->copy_out(made, unwritten(*device), [] {});
+  REQUIRE(completes(*copy));
+  REQUIRE_FALSE(copy->status().ok());
+  INFO(copy->status().error().message);
+  CHECK(copy->status().error().message.starts_with("the device failed: all 32 streams of "));
+  held.pop_back();
+  const at::Tensor host = unwritten(*device);
+  const auto next = device->copy_out(made, host, [] {});
+  REQUIRE(completes(*next));
+  CHECK(next->status().ok());
+  CHECK(at::equal(host, all(3)));
 }
 
 TEST_CASE("copies do not wait for work, nor work for copies", "[engine]") {

@@ -118,6 +118,13 @@ TEST_CASE("a device's stream comes to its marks one after the other", "[engine]"
   CHECK(at::equal(numbers.cpu(), at::arange(0, 16, 2, at::kDouble)));
 }
 
+TEST_CASE("streams that are opened and closed leave alone what a device has", "[engine]") {
+  const auto place = apart().place;
+  const auto lane = stream_of(place);
+  for (int opened = 0; opened < 40; ++opened)  // LibTorch's pool has 32.
+    REQUIRE(stream_of(place)->handle() != lane->handle());
+}
+
 /// Eight numbers of the device on their way to `host`, on the stream on which it computes.
 at::Tensor copy_under_way(c10::Device place, const at::Tensor& host) {
   at::Tensor numbers = at::ones({8}, at::kDouble).to(place);
