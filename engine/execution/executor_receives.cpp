@@ -64,7 +64,10 @@ Status Executor::post_receives() {
   while (next_post_ < actions.size()) {
     const Action& action = actions[next_post_];
     auto posted = mailbox_.post(arrivals_of(action), caller_of(action));
-    if (!posted.ok()) return std::move(posted).error();
+    if (!posted.ok()) {  // No message is refused, so it is a call.
+      note_failed_call(posted.error());
+      return std::move(posted).error();
+    }
     if (!posted.value()) break;
     ++next_post_;
   }

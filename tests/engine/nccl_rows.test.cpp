@@ -11,10 +11,12 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/execution/device_errors.hpp"
 #include "engine/execution/nccl_rows.hpp"
 
 namespace troupe::engine {
@@ -26,7 +28,7 @@ using transport::TagKind;
 
 constexpr std::chrono::seconds kEnough{20};
 
-/// Calls whose sends arrive, but end only when they are told to.
+/// Calls whose sends arrive, but end only when they are told to. Receives may fail.
 class LateRows final : public RowCalls {
  public:
   explicit LateRows(RowCalls& inner) : inner_(inner) {}
@@ -40,6 +42,7 @@ class LateRows final : public RowCalls {
   }
   Result<Coming> receive(DeviceId from, const Tag& tag, at::IntArrayRef shape,
                          at::ScalarType type) override {
+    if (refused) return *refused;
     return inner_.receive(from, tag, shape, type);
   }
   void give_up() override { inner_.give_up(); }
@@ -49,6 +52,8 @@ class LateRows final : public RowCalls {
     for (const auto& send : pending_) send.complete(how);
     return std::exchange(pending_, {}).size();
   }
+
+  std::optional<Error> refused;  ///< What receives fail with.
 
  private:
   RowCalls& inner_;
@@ -219,6 +224,22 @@ TEST_CASE("a call that fails behind PREPARED is told, and the step can be decide
   Cluster messages(late_job());
   messages.train(0);
   CHECK(are_equal(messages.parameters(), cluster.parameters()));
+}
+
+TEST_CASE("a device that is lost as it posts receives says so as of a call", "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls(kEnough, /*is_late=*/true);
+  calls.require_open(1);
+  const Error why{Errc::transport_failed, "the device failed: an ECC error", {}, kDeviceFix};
+  calls.late[1]->refused = why;
+  calls.cluster->begin(0);
+  const Status ended = calls.cluster->advance_to(Progress::committing);
+  REQUIRE_FALSE(ended.ok());
+  CHECK((ended.error() == why));
+  const auto lost = calls.take_thrown();
+  REQUIRE(lost.size() == 1);
+  CHECK(lost[0].by_device);
+  CHECK((lost[0].error == why));
 }
 
 TEST_CASE("a lost node ends the rows that move to or from it, and no others", "[engine][errors]") {
