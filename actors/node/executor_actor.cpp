@@ -68,17 +68,23 @@ DeviceId device_in(const ParallelPlan& plan, const DeviceSlot& slot) {
   return found == plan.devices.end() ? DeviceId{} : DeviceId{found - plan.devices.begin()};
 }
 
+/// Groups over NCCL. They take memory as they open.
+Status open_calls(const ExecutorState& state, DeviceId device) {
+  const ParallelPlan& plan = state.configuration->plan;
+  const EpochNumber epoch = state.configuration->epoch_number;
+  Status opened = state.sums->open(plan, device, epoch);
+  if (opened.ok() && state.rows) opened = state.rows->open(plan, device, epoch);
+  if (opened.ok() || !device.valid()) return opened;
+  return engine::with_promise(opened.error(),
+                              engine::memory_promise(state.resources->setup.job, plan, device));
+}
+
 Status build(Self self) {
   auto& state = self->state;
   const engine::JobSetup& setup = state.resources->setup;
   const ParallelPlan& plan = state.configuration->plan;
   const DeviceId device = device_in(plan, state.slot);
-  if (auto opened = state.sums->open(plan, device, state.configuration->epoch_number); !opened.ok())
-    return opened;
-  if (state.rows)
-    if (auto opened = state.rows->open(plan, device, state.configuration->epoch_number);
-        !opened.ok())
-      return opened;
+  if (auto opened = open_calls(state, device); !opened.ok()) return opened;
   if (!device.valid()) return Done{};
   auto stages = engine::make_stages(
       {plan, {}, setup.modules(), setup.layers, *state.store, &state.resources->masks}, device,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <new>
 
 #include "runtime/vocabulary/first_line.hpp"
 
@@ -19,6 +20,14 @@ bool is_device_lost(const std::exception& thrown) {
   constexpr std::array<std::int32_t, 17> kLost{46,  214, 220, 226, 700, 702, 710, 714, 715,
                                                716, 717, 718, 719, 721, 810, 911, 999};
   return std::find(kLost.begin(), kLost.end(), error->get_error_code()) != kLost.end();
+}
+
+bool is_out_of_memory(const std::exception& thrown) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&thrown) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return true;
+  constexpr std::int32_t kMemoryAllocation = 2;
+  const auto* error = dynamic_cast<const c10::AcceleratorError*>(&thrown);
+  return error != nullptr && error->get_error_code() == kMemoryAllocation;
 }
 
 std::optional<std::string> indeterminate_operator(const std::string& words) {

@@ -24,6 +24,10 @@ inline constexpr const char* kDeviceFix =
 /// end. A wrong launch or too little memory is none of them.
 bool is_device_lost(const std::exception& thrown);
 
+/// Whether there was no memory for it, of the device's or of the host's for it (`cudaMalloc`,
+/// `cudaHostAlloc`).
+bool is_out_of_memory(const std::exception& thrown);
+
 /// What helps where LibTorch refuses an operator because of its order.
 inline constexpr const char* kIndeterminateFix =
     "where a plug-in computes there, use another operator; or train with train.deterministic = "

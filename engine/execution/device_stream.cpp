@@ -19,8 +19,6 @@ namespace {
 
 using transport::Scalar;
 
-constexpr const char* kNoRoom = "there is no room on the device for what NCCL moves";
-
 at::ScalarType type_of(Scalar scalar) {
   switch (scalar) {
     case Scalar::fp32: return at::kFloat;
@@ -32,10 +30,16 @@ at::ScalarType type_of(Scalar scalar) {
 }
 
 /// Of a lost device as of a call in which NCCL fails: it is done without, while any other trouble
-/// of a stream, as too little memory, ends the job.
+/// of a stream, as too little memory, ends the job. What helps there depends on its plan
+/// (`with_promise`).
 Error failure(Errc code, const std::string& what, const std::exception& thrown) {
   if (is_device_lost(thrown))
     return {Errc::transport_failed, "the device failed: " + words_of(thrown), {}, kDeviceFix};
+  if (is_out_of_memory(thrown))
+    return {Errc::infeasible,
+            "there is no room on the device for what NCCL moves: " + words_of(thrown),
+            {},
+            {}};
   return {code, what + ": " + words_of(thrown), {}, {}};
 }
 
@@ -130,11 +134,11 @@ std::shared_ptr<at::Tensor> DeviceStream::own_memory(std::size_t bytes) const {
 }
 
 Result<std::shared_ptr<std::byte>> DeviceStream::allocate(std::size_t bytes) {
-  return guarded(Errc::infeasible, kNoRoom, [&] { return bytes_of(own_memory(bytes)); });
+  return guarded(Errc::internal, "the device failed", [&] { return bytes_of(own_memory(bytes)); });
 }
 
 Result<std::shared_ptr<std::byte>> DeviceStream::allocate_shared(std::size_t bytes) {
-  return guarded(Errc::infeasible, kNoRoom, [&] {
+  return guarded(Errc::internal, "the device failed", [&] {
     auto tensor = own_memory(bytes);
     const c10::impl::VirtualGuardImpl guard(place_.type());
     // Who lets go of it has no more than launched what reads it.

@@ -138,7 +138,7 @@ class Executor : private Viewer {
   void follow_sum(const Action& action, const at::Tensor& entered);
   Result<bool> has_sum(const Action& action);
   Result<bool> has_arrived(const Action& action);
-  void note_failed_call(const Error& error);
+  Error note_failed_call(const Error& error);
   void note_times(const InFlight& done, std::int64_t cpu_ns);
   bool wants(ModuleId module, observers::Kind kind) const override;
   void show(ModuleId module, observers::Kind kind, at::Tensor values) override;

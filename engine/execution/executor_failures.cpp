@@ -8,6 +8,7 @@
 
 #include "engine/execution/executor.hpp"
 #include "engine/execution/fault_words.hpp"
+#include "engine/execution/memory_promise.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/user_code.hpp"
 
@@ -147,11 +148,18 @@ Status Executor::let_go(StageId id, const std::string& call,
 }
 
 /// Nobody knows whose NCCL hangs, or fails: the device that says so first is done without, unless
-/// another node turns out to be lost.
-void Executor::note_failed_call(const Error& error) {
-  if (error.code != Errc::timed_out && error.code != Errc::transport_failed) return;
+/// another node turns out to be lost. Returns what to tell: what has no room as of work.
+Error Executor::note_failed_call(const Error& error) {
+  if (error.code == Errc::infeasible) {
+    const Error room = with_promise(error, options_.memory);
+    Error told = describe(nullptr, room.message, room.fix);
+    told.code = Errc::infeasible;
+    return told;
+  }
+  if (error.code != Errc::timed_out && error.code != Errc::transport_failed) return error;
   thrown_ = failed_work(nullptr, error.message, error);
   thrown_->by_device = true;
+  return error;
 }
 
 FailedWork Executor::failed_work(const Action* action, const std::string& thrown,

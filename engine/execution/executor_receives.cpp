@@ -64,10 +64,8 @@ Status Executor::post_receives() {
   while (next_post_ < actions.size()) {
     const Action& action = actions[next_post_];
     auto posted = mailbox_.post(arrivals_of(action), caller_of(action));
-    if (!posted.ok()) {  // No message is refused, so it is a call.
-      note_failed_call(posted.error());
-      return std::move(posted).error();
-    }
+    // No message is refused, so it is a call.
+    if (!posted.ok()) return note_failed_call(posted.error());
     if (!posted.value()) break;
     ++next_post_;
   }
@@ -145,13 +143,13 @@ void Executor::note_copy() {
 Result<bool> Executor::has_sum(const Action& action) {
   if (!sums_.is_call(action.group)) return has_arrived(action);
   auto ended = options_.calls->has_ended(action.group);
-  if (!ended.ok()) note_failed_call(ended.error());
+  if (!ended.ok()) return note_failed_call(ended.error());
   return ended;
 }
 
 Result<bool> Executor::has_arrived(const Action& action) {
   auto arrived = mailbox_.arrived(arrivals_of(action));
-  if (!arrived.ok() && options_.rows != nullptr) note_failed_call(arrived.error());
+  if (!arrived.ok() && options_.rows != nullptr) return note_failed_call(arrived.error());
   return arrived;
 }
 

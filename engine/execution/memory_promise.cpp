@@ -69,6 +69,15 @@ std::string memory_fix(const MemoryPromise& promise, bool is_kept) {
                       "that the job is planned for that");
 }
 
+Error with_promise(Error error, const MemoryPromise& promise) {
+  if (error.code != Errc::infeasible || !error.fix.empty()) return error;
+  // As a GPU's allocator says it, which keeps to the promise.
+  const bool is_kept = error.message.find("out of memory") != std::string::npos;
+  error.message += promise_words(promise);
+  error.fix = memory_fix(promise, is_kept);
+  return error;
+}
+
 double memory_share(Bytes promised, Bytes memory, int devices, int gpus) {
   const int on_one = (devices + gpus - 1) / gpus;
   return std::min(

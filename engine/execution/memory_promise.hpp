@@ -42,6 +42,10 @@ inline constexpr const char* kMemoryFix =
 /// more than the promise (`limit_gpu_memory`); else the machine has less than it. Pure.
 std::string memory_fix(const MemoryPromise& promise, bool is_kept);
 
+/// An error that says that a device has no room (infeasible, without a fix): with the plan's
+/// numbers and what helps. Any other one as it is. Pure.
+Error with_promise(Error error, const MemoryPromise& promise);
+
 /// Which share of each of `gpus` GPUs of `memory` each a process may use whose `devices` are dealt
 /// to them in turn and may use `promised` each; at most 1. Pure.
 double memory_share(Bytes promised, Bytes memory, int devices, int gpus);

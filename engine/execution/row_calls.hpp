@@ -34,7 +34,7 @@ class RowCalls {
     transport::Operation operation;
   };
   /// Posts a receive into memory of this device. REQUIRES: `receives_from`. Errors: infeasible:
-  /// there is no room; of the operation, as of `send`.
+  /// there is no room; transport_failed: the device is lost; of the operation, as of `send`.
   virtual Result<Coming> receive(DeviceId from, const transport::Tag& tag, at::IntArrayRef shape,
                                  at::ScalarType type) = 0;
 

@@ -22,8 +22,8 @@ class SumCalls {
   virtual void enter(GroupId group, at::Tensor gradients, std::function<void()> on_done) = 0;
 
   /// Whether the sum that was entered has ended, once: from then on none is under way. Errors:
-  /// transport_failed: a holder's node is lost, or NCCL lost one. timed_out: it hangs, and nobody
-  /// knows why.
+  /// transport_failed: a holder's node is lost, or NCCL lost one, or the device is. timed_out: it
+  /// hangs, and nobody knows why. infeasible: the device has no room.
   virtual Result<bool> has_ended(GroupId group) = 0;
 
   /// Ends what is under way, and with it the groups: the next layout opens them anew. Tensors that

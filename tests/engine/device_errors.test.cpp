@@ -95,5 +95,15 @@ TEST_CASE("what a device's library says is told without where in it that was", "
   CHECK(words_of(std::runtime_error("of another library\nmore")) == "of another library");
 }
 
+TEST_CASE("memory that runs out is told from a device that fails", "[engine][errors]") {
+  const c10::SourceLocation place{"allocate", "memory.cu", 1};
+  CHECK(is_out_of_memory(cuda_error(2)));
+  CHECK(is_out_of_memory(std::bad_alloc()));
+  CHECK(is_out_of_memory(c10::OutOfMemoryError(place, "CUDA out of memory")));
+  CHECK_FALSE(is_out_of_memory(cuda_error(214)));
+  CHECK_FALSE(is_out_of_memory(c10::Error(place, "of another kind")));
+  CHECK_FALSE(is_out_of_memory(std::runtime_error("out of memory")));
+}
+
 }  // namespace
 }  // namespace troupe::engine

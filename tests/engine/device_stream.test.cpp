@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,7 +173,7 @@ TEST_CASE("a stream's lost device fails its call, too little memory the job", "[
   REQUIRE(before.ok());
   // An uncorrectable ECC error and an illegal address; no memory.
   const std::vector<std::pair<std::string, Errc>> errors{
-      {"214", Errc::transport_failed}, {"700", Errc::transport_failed}, {"2", Errc::internal}};
+      {"214", Errc::transport_failed}, {"700", Errc::transport_failed}, {"2", Errc::infeasible}};
   for (const auto& [number, code] : errors) {
     CAPTURE(number);
     setenv("APART_CUDA_ERROR", number.c_str(), 1);
@@ -183,11 +184,38 @@ TEST_CASE("a stream's lost device fails its call, too little memory the job", "[
     REQUIRE_FALSE(reached.ok());
     CHECK(marked.error().code == code);
     CHECK((reached.error() == marked.error()));
-    CHECK(marked.error().message == "the device failed: CUDA error: number " + number);
+    const std::string what = code == Errc::infeasible
+                                 ? "there is no room on the device for what NCCL moves"
+                                 : "the device failed";
+    CHECK(marked.error().message == what + ": CUDA error: number " + number);
     CHECK((marked.error().fix == kDeviceFix) == (code == Errc::transport_failed));
   }
   CHECK_FALSE(stream->reached(before.value()).value());
   CHECK(stream->reached(before.value()).value());
+}
+
+TEST_CASE("what NCCL finds no room for is no failure of the device", "[engine][errors]") {
+  const auto stream = stream_of(apart().place);
+  constexpr std::size_t kTooMany = std::size_t{1} << 32;  // 16 GiB, and there are 8.
+  const auto few = stream->allocate(sizeof(float));
+  REQUIRE(few.ok());
+  const auto check = [](const Error& error) {
+    CHECK(error.code == Errc::infeasible);
+    CHECK(error.message ==
+          "there is no room on the device for what NCCL moves: " + words_of(std::bad_alloc()));
+    CHECK(error.fix.empty());  // Whoever knows the plan says what helps.
+  };
+  const auto memory = stream->allocate(sizeof(float) * kTooMany);
+  REQUIRE_FALSE(memory.ok());
+  check(memory.error());
+  const auto shared = stream->allocate_shared(sizeof(float) * kTooMany);
+  REQUIRE_FALSE(shared.ok());
+  check(shared.error());
+  // It takes as much beside its inputs.
+  const Status summed =
+      stream->launch_sum({few.value().get()}, kTooMany, transport::Scalar::fp32, few.value().get());
+  REQUIRE_FALSE(summed.ok());
+  check(summed.error());
 }
 
 TEST_CASE("a device without streams of its own says so", "[engine][errors]") {

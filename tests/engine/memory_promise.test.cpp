@@ -93,6 +93,23 @@ TEST_CASE("where memory runs out the plan's numbers are told", "[engine][errors]
         "optimizer)");
 }
 
+TEST_CASE("an error of no room gets the plan's numbers, and no other one", "[engine][errors]") {
+  const MemoryPromise promise{Bytes{1'000'000'000}, Bytes{600'000'000}};
+  const Error allocator{Errc::infeasible, "no room: CUDA out of memory", "here", {}};
+  const Error told = with_promise(allocator, promise);
+  CHECK(told.code == Errc::infeasible);
+  CHECK(told.message == allocator.message + promise_words(promise));
+  CHECK(told.where == "here");
+  CHECK(told.fix == memory_fix(promise, true));
+  const Error driver{Errc::infeasible, "no room: std::bad_alloc", {}, {}};
+  CHECK(with_promise(driver, promise).fix == memory_fix(promise, false));
+  CHECK(with_promise(driver, {}).message == driver.message);
+  CHECK(with_promise(driver, {}).fix == kMemoryFix);
+  for (const Error& other : {Error{Errc::timed_out, "it hangs", {}, {}},
+                             Error{Errc::infeasible, "too many", {}, "have fewer"}})
+    CHECK((with_promise(other, promise) == other));
+}
+
 TEST_CASE("where memory runs out beside a promise the fix names the key that gave it",
           "[engine][errors]") {
   const MemoryPromise promise{Bytes{1'000'000'000'000}, Bytes{600'000'000}};

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/execution/device_errors.hpp"
+#include "engine/execution/memory_promise.hpp"
 #include "engine/execution/nccl_rows.hpp"
 
 namespace troupe::engine {
@@ -67,9 +68,11 @@ struct LateList {
 
 /// A cluster whose rows are calls.
 struct RowsCluster : LateList, CallingCluster<NcclRows> {
-  explicit RowsCluster(std::chrono::milliseconds limit = kEnough, bool is_late = false)
-      : CallingCluster(limit, [this, is_late](ExecutorOptions& options, NcclRows& rows) {
+  explicit RowsCluster(std::chrono::milliseconds limit = kEnough, bool is_late = false,
+                       MemoryPromise memory = {})
+      : CallingCluster(limit, [this, is_late, memory](ExecutorOptions& options, NcclRows& rows) {
           options.rows = &rows;
+          options.memory = memory;
           if (!is_late) return;
           late.push_back(std::make_unique<LateRows>(rows));
           options.rows = late.back().get();
@@ -240,6 +243,22 @@ TEST_CASE("a device that is lost as it posts receives says so as of a call", "[e
   REQUIRE(lost.size() == 1);
   CHECK(lost[0].by_device);
   CHECK((lost[0].error == why));
+}
+
+TEST_CASE("a device without room for rows says what its plan gives it", "[engine][errors]") {
+  FakeCalls fake;
+  const MemoryPromise promise{Bytes{1'000'000'000'000}, Bytes{600'000'000}};
+  RowsCluster calls(kEnough, /*is_late=*/true, promise);
+  calls.require_open(1);
+  const Error why{Errc::infeasible, "there is no room: CUDA out of memory", {}, {}};
+  calls.late[1]->refused = why;
+  calls.cluster->begin(0);
+  const Status ended = calls.cluster->advance_to(Progress::committing);
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::infeasible);
+  CHECK(ended.error().message == why.message + promise_words(promise) + ", in step 1 on device 1");
+  CHECK(ended.error().fix == memory_fix(promise, true));
+  CHECK(calls.take_thrown().empty());
 }
 
 TEST_CASE("a lost node ends the rows that move to or from it, and no others", "[engine][errors]") {

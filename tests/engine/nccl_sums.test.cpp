@@ -22,7 +22,9 @@
 
 #include "engine/execution/call_facts.hpp"
 #include "engine/execution/failed_device.hpp"
+#include "engine/execution/memory_promise.hpp"
 #include "engine/execution/nccl_sums.hpp"
+#include "engine/execution/sum_calls.hpp"
 #include "scheduler/iteration/stage_graph.hpp"
 #include "tests/engine/hooked_stage.hpp"
 #include "transport/nccl/nccl_streams.hpp"
@@ -47,6 +49,18 @@ struct SumsCluster : CallingCluster<NcclSums> {
               return made;
             },
             opening, std::move(program)) {}
+};
+
+/// Sums that the device has no room for.
+class RoomlessSums final : public SumCalls {
+ public:
+  void enter(GroupId /*group*/, at::Tensor /*gradients*/, std::function<void()> on_done) override {
+    on_done();
+  }
+  Result<bool> has_ended(GroupId /*group*/) override {
+    return Error{Errc::infeasible, "there is no room: no memory", {}, {}};
+  }
+  void give_up() override {}
 };
 
 /// Throws where it is asked for what it keeps by the thread that made it, and not in work of its
@@ -94,6 +108,30 @@ TEST_CASE("calls to NCCL in the chain's order give the bits of messages", "[engi
   CHECK((*fake).calls("send") > 0);
   CHECK((*fake).calls("all_reduce") == 0);
   CHECK((*fake).first_misuse() == "");
+}
+
+TEST_CASE("a device without room for a sum says what its plan gives it", "[engine][errors]") {
+  FakeCalls fake;
+  const MemoryPromise promise{Bytes{1'000'000'000'000}, Bytes{600'000'000}};
+  RoomlessSums roomless;
+  const CallingCluster<NcclSums> calls(
+      std::chrono::seconds(20),
+      [&](ExecutorOptions& options, NcclSums&) {
+        options.calls = &roomless;
+        options.memory = promise;
+      },
+      [](ParallelPlan made) {
+        made.model.sums = SumOrder::nccl_chain;
+        scheduler::complete(made);
+        return made;
+      });
+  calls.cluster->begin(0);
+  const Status ended = calls.cluster->advance_to(Progress::committing);
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::infeasible);
+  CHECK(ended.error().message.starts_with("there is no room: no memory" + promise_words(promise) +
+                                          ", in step 1 on device "));
+  CHECK(ended.error().fix == memory_fix(promise, false));
 }
 
 TEST_CASE("in NCCL's own order all holders agree", "[engine]") {

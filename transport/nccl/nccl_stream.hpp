@@ -19,7 +19,8 @@
 namespace troupe::transport {
 
 /// Whatever is asked of a device that is lost to its process fails with transport_failed, as a call
-/// in which NCCL fails; "the device's" are this and internal.
+/// in which NCCL fails; what it has no room for with infeasible; "the device's" are these two and
+/// internal.
 class NcclStream {
  public:
   virtual ~NcclStream() = default;
@@ -39,8 +40,7 @@ class NcclStream {
   /// Whether the stream has come to the mark. Errors: the device's.
   virtual Result<bool> reached(std::uint64_t mark) = 0;
 
-  /// Memory of the device, for what runs on this stream alone. Errors: infeasible: there is no
-  /// room.
+  /// Memory of the device, for what runs on this stream alone. Errors: the device's.
   virtual Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) = 0;
   /// The same, but what the device computes may read it once the stream is done with it, and may
   /// still do so when it is let go of. Errors: as `allocate`.
