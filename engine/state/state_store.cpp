@@ -9,6 +9,7 @@
 
 #include "models/factory.hpp"
 #include "runtime/state/shard_view.hpp"
+#include "runtime/vocabulary/first_line.hpp"
 
 namespace troupe::engine {
 
@@ -46,22 +47,43 @@ Status StateStore::stage(const StatePlacement& want) {
     wanted.push_back(shard.key);
     if (!shards_.contains(shard.key)) lacking.push_back(shard.key);
   }
-  try {
-    staged_ = allocate(lacking);
-  } catch (const c10::AcceleratorError&) {
-    throw;  // The device failed, which has other reasons than its memory.
-  } catch (const c10::Error& error) {
-    return Error{Errc::infeasible,
-                 "no memory for the state that the layout gives to device " +
-                     std::to_string(device_.local_index) + " of node " +
-                     std::to_string(device_.node.value) + ": " + error.what_without_backtrace(),
-                 "memory", "use more nodes or a smaller model, or freeze modules"};
-  }
+  auto made = allocate(lacking);
+  if (!made.ok()) return std::move(made).error();
+  staged_ = std::move(made).value();
   wanted_ = std::move(wanted);
   return Done{};
 }
 
-auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
+Error StateStore::no_memory(const std::string& words, bool in_host) const {
+  const std::string whose = " that the layout gives to device " +
+                            std::to_string(device_.local_index) + " of node " +
+                            std::to_string(device_.node.value) + ": " + first_line(words);
+  if (in_host)
+    return {Errc::infeasible, "no host memory for the moments" + whose, "memory",
+            "give the job more memory or more nodes, or leave moments on its devices "
+            "(scheduler.offload_encoders)"};
+  return {Errc::infeasible, "no memory for the state" + whose, "memory",
+          "use more nodes or a smaller model, or freeze modules"};
+}
+
+Result<at::Tensor> StateStore::buffer_of(std::int64_t numbers, const at::TensorOptions& type,
+                                         bool in_host) const {
+  // Pinned: an accelerator copies from there, and back, while its launcher goes on.
+  const auto options =
+      in_host ? type.device(at::kCPU).pinned_memory(!place_.is_cpu()) : type.device(place_);
+  try {
+    return at::empty({numbers}, options);
+  } catch (const c10::AcceleratorError& error) {
+    // As of memory that cannot be pinned. Any other says that the device failed.
+    constexpr std::int32_t kMemoryAllocation = 2;
+    if (error.get_error_code() != kMemoryAllocation) throw;
+    return no_memory(error.what_without_backtrace(), in_host);
+  } catch (const c10::Error& error) {
+    return no_memory(error.what_without_backtrace(), in_host);
+  }
+}
+
+auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Result<Shards> {
   std::map<std::tuple<LayerId, StateKind, bool>, std::vector<ShardKey>> buffers;
   for (const ShardKey& key : keys)
     buffers[{parameters_[key.parameter.index()].uses.front(), key.kind, is_in_host(key)}].push_back(
@@ -71,14 +93,11 @@ auto StateStore::allocate(const std::vector<ShardKey>& keys) const -> Shards {
     const auto& [layer, kind, in_host] = what;
     std::int64_t numbers = 0;
     for (const ShardKey& key : own) numbers += aligned(numbers_in(key));
-    // Pinned: an accelerator copies from there, and back, while its launcher goes on.
-    const at::TensorOptions type(type_of(kind, dtype_));
-    const at::Tensor buffer =
-        at::empty({numbers}, in_host ? type.device(at::kCPU).pinned_memory(!place_.is_cpu())
-                                     : type.device(place_));
+    const auto buffer = buffer_of(numbers, at::TensorOptions(type_of(kind, dtype_)), in_host);
+    if (!buffer.ok()) return buffer.error();
     std::int64_t begin = 0;
     for (const ShardKey& key : own) {
-      shards[key] = buffer.narrow(0, begin, numbers_in(key)).view(state::shape_of(key));
+      shards[key] = buffer.value().narrow(0, begin, numbers_in(key)).view(state::shape_of(key));
       begin += aligned(numbers_in(key));
     }
   }

@@ -35,8 +35,8 @@ class StateStore {
   /// Makes room for this device's shards of `want`; those that are here already stay as they are.
   /// New shards of one layer and kind lie one behind the other in one buffer. Their contents are
   /// unspecified until somebody writes them. Late ones that were not kept are not here.
-  /// Errors: infeasible: no memory. Nothing has changed then, but for those. Throws what a device
-  /// that fails does.
+  /// Errors: infeasible: no memory, of the device or of its host. Nothing has changed then, but for
+  /// those. Throws what a device that fails does.
   Status stage(const StatePlacement& want);
 
   /// A view of a piece of what is here, or an undefined tensor. Moments: [2, shape of the box].
@@ -67,7 +67,10 @@ class StateStore {
   using Shards = std::map<ShardKey, at::Tensor>;
 
   const at::Tensor* whole(const std::string& name, StateKind kind) const;
-  Shards allocate(const std::vector<ShardKey>& keys) const;
+  Result<Shards> allocate(const std::vector<ShardKey>& keys) const;
+  Result<at::Tensor> buffer_of(std::int64_t numbers, const at::TensorOptions& type,
+                               bool in_host) const;
+  Error no_memory(const std::string& words, bool in_host) const;
   bool is_in_host(const ShardKey& key) const;
   static at::Tensor piece_of(const Shards& shards, const ShardKey& piece);
 

@@ -50,6 +50,14 @@ c10::StreamId& stream_of(c10::DeviceIndex device) {
   return streams[static_cast<std::size_t>(device < 0 ? current : device)];
 }
 
+/// Fails as with CUDA's error of the number in this variable, where a test wants that.
+void fail_as_asked(const char* variable) {
+  const char* number = std::getenv(variable);
+  if (number != nullptr)
+    throw c10::AcceleratorError({"device", "apart.cpp", 1}, std::atoi(number),
+                                "CUDA error: number " + std::string(number));
+}
+
 // ---- memory
 
 struct Block {
@@ -91,7 +99,10 @@ Allocator allocator;
 /// Host memory; that it is pinned shows in `is_pinned` alone.
 class PinnedAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t bytes) override { return c10::GetCPUAllocator()->allocate(bytes); }
+  c10::DataPtr allocate(size_t bytes) override {
+    fail_as_asked("APART_PINNED_ERROR");
+    return c10::GetCPUAllocator()->allocate(bytes);
+  }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     std::memcpy(to, from, bytes);
@@ -110,14 +121,6 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 // ---- devices, streams and events
-
-/// Events fail as with CUDA's error of this number, where a test wants that.
-void fail_as_asked() {
-  const char* number = std::getenv("APART_CUDA_ERROR");
-  if (number != nullptr)
-    throw c10::AcceleratorError({"event", "apart.cpp", 1}, std::atoi(number),
-                                "CUDA error: number " + std::string(number));
-}
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kApart; }
@@ -159,7 +162,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex,
               c10::EventFlag) const override {
-    fail_as_asked();
+    fail_as_asked("APART_CUDA_ERROR");
     if (*event == nullptr) *event = new Event;
     *static_cast<Event*>(*event) = {stream.device_index(), stream.id(),
                                     Stream::of(stream.device_index(), stream.id()).mark(),
@@ -173,7 +176,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   /// Says no to the first who asks, as a GPU that is at work does.
   bool queryEvent(void* event) const override {
-    fail_as_asked();
+    fail_as_asked("APART_CUDA_ERROR");
     if (event != nullptr && std::exchange(static_cast<Event*>(event)->is_new, false)) return false;
     synchronizeEvent(event);
     return true;

@@ -4,7 +4,9 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <c10/util/Exception.h>
 
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <random>
@@ -326,6 +328,30 @@ TEST_CASE("moments that are in host memory lie there, and nothing else does", "[
         shard.key.parameter == ParameterId{0} && shard.key.kind != StateKind::value;
     CHECK(store.held(shard.key).is_cpu() == in_host);
   }
+}
+
+TEST_CASE("pinned memory that runs out is short host memory, not a failed device",
+          "[engine][errors]") {
+  std::vector<ParameterInfo> parameters{{"a", {2, 3}, {{ModuleId{0}, 0}}, true}};
+  parameters[0].moments_in_host = true;
+  const DeviceSlot slot{NodeId{1}, 0};
+  StateStore store(slot, parameters, Dtype::fp32, apart().place);
+  StatePlacement want;
+  want.push_back({{ParameterId{0}, StateKind::moments, whole_box(parameters[0].shape)}, {slot}});
+  setenv("APART_PINNED_ERROR", "2", 1);  // As `cudaHostAlloc` says it.
+  const Status staged = store.stage(want);
+  setenv("APART_PINNED_ERROR", "214", 1);
+  CHECK_THROWS_AS(store.stage(want), c10::AcceleratorError);
+  unsetenv("APART_PINNED_ERROR");
+  REQUIRE_FALSE(staged.ok());
+  CHECK(staged.error().code == Errc::infeasible);
+  CHECK(staged.error().message ==
+        "no host memory for the moments that the layout gives to device 0 of node 1: CUDA error: "
+        "number 2");
+  CHECK(staged.error().fix.starts_with("give the job more memory or more nodes"));
+  CHECK_FALSE(store.incoming(want[0].key).defined());
+  CHECK(store.stage(want).ok());
+  CHECK(store.incoming(want[0].key).is_cpu());
 }
 
 TEST_CASE("state from the seed is what layers are made with", "[engine]") {
