@@ -20,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 bool takes_bf16(const at::Tensor& heads) {
-  return heads.scalar_type() == at::kBFloat16 && gpu::takes_bf16(heads.size(2));
+  return gpu_lists_for(heads.scalar_type(), heads.size(2)) == GpuLists::bf16;
 }
 
 // As the kernels read them; bf16 heads that tensor cores do not take are computed in fp32.
@@ -134,7 +134,7 @@ struct GpuAttention : torch::autograd::Function<GpuAttention> {
 }  // namespace
 
 bool has_gpu_attention(const at::Tensor& query) {
-  return gpu::takes(query) && gpu::takes_plain(query.size(2), query.scalar_type() == at::kDouble);
+  return gpu::takes(query) && gpu_lists_for(query.scalar_type(), query.size(2)) != GpuLists::none;
 }
 
 at::Tensor gpu_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,

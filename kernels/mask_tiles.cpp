@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/gpu/attention.hpp"
 #include "kernels/gpu_tile_lists.hpp"
 
 namespace troupe::kernels {
@@ -99,6 +100,11 @@ class TileFinder {
 };
 
 }  // namespace
+
+GpuLists gpu_lists_for(at::ScalarType type, std::int64_t head_dim) {
+  if (type == at::kBFloat16 && gpu::takes_bf16(head_dim)) return GpuLists::bf16;
+  return gpu::takes_plain(head_dim, type == at::kDouble) ? GpuLists::plain : GpuLists::none;
+}
 
 MaskTiles::MaskTiles(TokenMask mask, BlockShape shape, GpuLists lists)
     : mask_(std::move(mask)), shape_(shape) {

@@ -5,6 +5,8 @@
 
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,9 +24,14 @@ struct HostLists;
 /// For which kernels of a GPU work lists are made with the tiles of a mask.
 enum class GpuLists : std::uint8_t {
   none,
-  plain,  ///< fp32 and fp64.
+  plain,  ///< In fp32 and fp64, also of bf16 heads that tensor cores do not take.
   bf16,   ///< On tensor cores.
 };
+
+/// Those that compute attention of heads of this type and size: the one rule for who makes lists
+/// and who reads them. `none`: there is no kernel of ours for such heads.
+/// REQUIRES: bf16, fp32 or fp64.
+GpuLists gpu_lists_for(at::ScalarType type, std::int64_t head_dim);
 
 /// What decides which pairs of a tile see each other.
 enum class TileTest : std::uint8_t {

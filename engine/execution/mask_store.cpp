@@ -10,13 +10,23 @@
 #include <vector>
 
 #include "engine/execution/packing.hpp"
+#include "models/factory.hpp"
+#include "models/family/registry.hpp"
 #include "runtime/data/batches/background_thread.hpp"
+#include "runtime/vocabulary/layer_work.hpp"
+#include "runtime/vocabulary/model_config.hpp"
 
 namespace troupe::engine {
 
 kernels::GpuLists gpu_lists_of(const job::Job& job) {
   if (job.cluster.device != "cuda") return kernels::GpuLists::none;
-  return job.train.dtype == Dtype::bf16 ? kernels::GpuLists::bf16 : kernels::GpuLists::plain;
+  const ModuleConfig& llm = job.modules.back();
+  if (llm.attention != AttentionRule::modality) return kernels::GpuLists::none;
+  // Its layers have heads of one size. What heads of another want, their forward makes.
+  for (const LayerWork& work : models::module_works(llm, job.modules))
+    if (work.attention)
+      return kernels::gpu_lists_for(models::to_torch(job.train.dtype), work.attention->head_dim);
+  return kernels::GpuLists::none;
 }
 
 /// `batch` and `thrown` belong to who makes them, without the lock, and are written no more once

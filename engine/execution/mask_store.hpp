@@ -27,7 +27,8 @@
 
 namespace troupe::engine {
 
-/// Which lists the devices of a job read: those of a GPU's kernels, or none.
+/// Which lists the devices of a job read: those of the GPU kernels that its llm's heads run on, or
+/// none. REQUIRES: the job's modules passed `models::describe_module`.
 kernels::GpuLists gpu_lists_of(const job::Job& job);
 
 class MaskStore {

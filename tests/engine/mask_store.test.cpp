@@ -16,6 +16,7 @@
 #include "engine/execution/model_stage.hpp"
 #include "engine/layout/choose_layout.hpp"
 #include "engine/state/seeded_store.hpp"
+#include "models/llama/family.hpp"
 #include "tests/engine/tiny_job.hpp"
 
 namespace troupe::engine {
@@ -290,12 +291,34 @@ TEST_CASE("a stage takes masks that were made ahead, with the bits of its own", 
 }
 
 TEST_CASE("a job's lists are those of its devices' kernels", "[engine]") {
-  job::Job job = tiny_job();
+  job::Job job = World::job_of(AttentionRule::modality);  // Heads of 8.
   CHECK(gpu_lists_of(job) == kernels::GpuLists::none);
   job.cluster.device = "cuda";
   CHECK(gpu_lists_of(job) == kernels::GpuLists::plain);
   job.train.dtype = Dtype::bf16;
   CHECK(gpu_lists_of(job) == kernels::GpuLists::bf16);
+  job.modules.back().attention = AttentionRule::causal;
+  CHECK(gpu_lists_of(job) == kernels::GpuLists::none);
+}
+
+TEST_CASE("lists are made for the kernels that heads of a size run on", "[engine]") {
+  const auto lists_for = [](Dtype dtype, std::int32_t head_dim) {
+    job::Job job = World::job_of(AttentionRule::modality);
+    job.cluster.device = "cuda";
+    job.train.dtype = dtype;
+    auto config = models::LlmConfig{.num_hidden_layers = 2, .hidden_size = 16};
+    config.head_dim = head_dim;
+    job.modules.back().config = config;
+    return gpu_lists_of(job);
+  };
+  CHECK(lists_for(Dtype::bf16, 128) == kernels::GpuLists::bf16);
+  // Tensor cores take neither; they are computed in fp32.
+  CHECK(lists_for(Dtype::bf16, 100) == kernels::GpuLists::plain);
+  CHECK(lists_for(Dtype::bf16, 160) == kernels::GpuLists::plain);
+  CHECK(lists_for(Dtype::fp64, 128) == kernels::GpuLists::plain);
+  // No kernel of ours.
+  CHECK(lists_for(Dtype::bf16, 264) == kernels::GpuLists::none);
+  CHECK(lists_for(Dtype::fp64, 160) == kernels::GpuLists::none);
 }
 
 }  // namespace
