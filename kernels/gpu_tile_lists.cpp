@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <atomic>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -15,6 +16,8 @@ namespace {
 static_assert(sizeof(TileEntry) == 2 * sizeof(std::int32_t));
 static_assert(sizeof(SubBlock) == 4 * sizeof(std::int32_t));
 static_assert(sizeof(SplitBlock) == 3 * sizeof(std::int32_t));
+
+std::atomic<std::int64_t> lists_made{0};
 
 std::int32_t narrow(std::size_t value) { return static_cast<std::int32_t>(value); }
 
@@ -33,7 +36,10 @@ at::Tensor send(const std::shared_ptr<const void>& owner, const std::vector<Valu
 
 }  // namespace
 
+std::int64_t HostLists::made_count() { return lists_made; }
+
 HostLists::HostLists(const TokenMask& mask, bool for_bf16) : bf16(for_bf16) {
+  ++lists_made;
   const auto lists = [&](std::int64_t blocks, auto list_of, bool by_query) {
     std::vector<std::int32_t> begin{0}, entries, lengths;
     for (std::int64_t block = 0; block < blocks; ++block) {

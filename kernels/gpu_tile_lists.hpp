@@ -36,6 +36,9 @@ struct HostLists {
   /// bf16: for the kernels on tensor cores.
   HostLists(const TokenMask& mask, bool bf16);
 
+  /// So many were made in this process: shows who makes some in a forward. From any thread.
+  static std::int64_t made_count();
+
   bool bf16;
   std::vector<std::int32_t> ranges;  ///< Two for each token.
   std::vector<std::int64_t> words;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/execution/mask_store.hpp"
 #include "engine/profiling/measured_attention.hpp"
 #include "engine/profiling/measured_kind.hpp"
 #include "engine/profiling/plausible_values.hpp"
@@ -83,6 +84,7 @@ class KindBench::Bench {
         module_(module),
         spec_(setup.model.at(kind.example.module)),
         attention_(work_of(setup, kind).attention),
+        lists_(gpu_lists_of(setup.job)),
         media_(models::media_input(module)),
         watch_(watch),
         layers_(std::move(layers)),
@@ -92,11 +94,11 @@ class KindBench::Bench {
 
   bool begin(TokenCount tokens) {
     const auto segments = packed(tokens);
-    const auto alone = make_copy(tokens, segments);
+    const auto alone = make_copy(tokens, batch_of(tokens, segments));
     size_ = Size{};
     size_.tokens = tokens;
     size_.activation_bytes = kept_by_forward(alone);
-    size_.copies = make_copies(tokens, segments);
+    size_.copies = make_copies(tokens, alone.batch);
     make_gradients();
     if (attention_) {
       size_.whole = attention_of_copies(tokens, {tokens});
@@ -213,7 +215,7 @@ class KindBench::Bench {
     std::vector<TokenSample> texts;
     for (const auto length : segments) texts.push_back({length, {}});
     auto batch =
-        models::text_batch(texts, spec_.attention).value();  // Encoders read lengths alone.
+        models::text_batch(texts, spec_.attention, lists_).value();  // Encoders read lengths alone.
     if (media_.medium == Medium::image) {
       for (const auto length : batch.segments)
         batch.grids.push_back(squarest_grid(media_.vision, length));
@@ -252,8 +254,8 @@ class KindBench::Bench {
       for (auto& parameter : layer->parameters()) parameter.value.mutable_grad() = at::Tensor{};
   }
 
-  Copy make_copy(TokenCount tokens, const std::vector<std::int64_t>& segments) const {
-    Copy copy{batch_of(tokens, segments), {}, {}};
+  Copy make_copy(TokenCount tokens, const models::PackedBatch& batch) const {
+    Copy copy{batch, {}, {}};
     copy.batch.losses = std::make_shared<models::AuxiliaryLosses>();
     if (!first_)
       copy.rows = at::randn({head_ ? tokens + 1 : tokens, input_width()}, options())
@@ -261,13 +263,14 @@ class KindBench::Bench {
     return copy;
   }
 
-  /// As many copies as leave the caches cold between a forward and its backward.
-  std::vector<Copy> make_copies(TokenCount tokens, const std::vector<std::int64_t>& segments) {
+  /// As many as leave the caches cold between a forward and its backward. They share one batch, as
+  /// the layers of a stage do: its mask with its work lists.
+  std::vector<Copy> make_copies(TokenCount tokens, const models::PackedBatch& batch) {
     const auto wanted =
         kColdBytes / std::max<std::int64_t>(1, static_cast<std::int64_t>(size_.activation_bytes));
     copies_ = std::clamp<std::size_t>(static_cast<std::size_t>(wanted), 1, layers_.size());
     std::vector<Copy> copies;
-    for (std::size_t i = 0; i < copies_; ++i) copies.push_back(make_copy(tokens, segments));
+    for (std::size_t i = 0; i < copies_; ++i) copies.push_back(make_copy(tokens, batch));
     return copies;
   }
 
@@ -329,8 +332,8 @@ class KindBench::Bench {
     const auto make = [&](std::int64_t heads) {
       return at::randn({tokens, heads, attention_->head_dim}, options()).set_requires_grad(true);
     };
-    Attention made{
-        {*attention_, std::move(segments), attention_->causal}, {}, {}, MeasuredRuns{kRuns}, 0};
+    MeasuredAttention attend(*attention_, std::move(segments), attention_->causal, lists_);
+    Attention made{std::move(attend), {}, {}, MeasuredRuns{kRuns}, 0};
     for (std::size_t i = 0; i < copies_; ++i)
       made.inputs.push_back(
           {make(attention_->heads), make(attention_->kv_heads), make(attention_->kv_heads)});
@@ -365,6 +368,7 @@ class KindBench::Bench {
   const ModuleConfig& module_;
   const ModuleSpec& spec_;
   const std::optional<AttentionShape> attention_;
+  const kernels::GpuLists lists_;  // Made ahead, as in training.
   const MediaInput media_;
   QuietWatch& watch_;
   const Layers layers_;

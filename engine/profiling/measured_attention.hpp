@@ -20,9 +20,11 @@ namespace troupe::engine {
 class MeasuredAttention {
  public:
   /// Over sequences of these lengths, packed: by modality of text, whose pairs are those of causal
-  /// attention; where not `causal`, each row sees its whole sequence.
+  /// attention; where not `causal`, each row sees its whole sequence. `lists`: those that a GPU
+  /// reads (`gpu_lists_of`), made here: in training they are there before a forward.
   /// REQUIRES: lengths >= 1, 2^30 rows at most.
-  MeasuredAttention(const AttentionShape& shape, std::vector<std::int64_t> segments, bool causal);
+  MeasuredAttention(const AttentionShape& shape, std::vector<std::int64_t> segments, bool causal,
+                    kernels::GpuLists lists);
 
   /// query, key, value: as the kernels take them, rows of all sequences. Throws: as they do.
   at::Tensor operator()(const std::array<at::Tensor, 3>& inputs) const;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/execution/mask_store.hpp"
 #include "engine/profiling/measured_attention.hpp"
 #include "engine/profiling/measured_kind.hpp"
 #include "kernels/deferred_gradients.hpp"
@@ -191,7 +192,7 @@ class ShardBench {
                      key = leaf({rows, shared, heads_->head_dim}),
                      value = leaf({rows, shared, heads_->head_dim});
     const bool causal = heads_->causal && degrees_.cp == 1;
-    const MeasuredAttention attend(*heads_, {rows}, causal);
+    const MeasuredAttention attend(*heads_, {rows}, causal, gpu_lists_of(setup_.job));
     const PartCost block = passes_of(
         [&] {
           return attend({query, key, value});
