@@ -9,6 +9,10 @@ namespace troupe::engine {
 
 using transport::NcclGroup;
 
+transport::Deadline compare_end(transport::Deadline deadline, const NcclDeviceOptions& options) {
+  return deadline + 2 * transport::kNcclGrace + options.limits.release;
+}
+
 NcclDevice::NcclDevice(transport::Transport& transport, NcclDeviceOptions options)
     : transport_(transport), options_(options) {}
 

@@ -29,6 +29,10 @@ struct NcclDeviceOptions {
   transport::NcclLimits limits = {};
 };
 
+/// Until when ranks say how a first call with this deadline went: some began a little later, and
+/// give up what hangs.
+transport::Deadline compare_end(transport::Deadline deadline, const NcclDeviceOptions& options);
+
 /// A group, and the stream that its work runs on.
 struct NcclSeat {
   std::shared_ptr<transport::NcclStream> stream;

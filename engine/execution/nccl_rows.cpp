@@ -96,15 +96,18 @@ Status NcclRows::open_lane(const ParallelPlan& plan, const scheduler::RowLane& w
 
 Status NcclRows::warm_up(Lane& lane) {
   const auto deadline = transport::within(device_->options().opening / 3);
-  auto memory = lane.seat.stream->allocate(1);
-  if (!memory.ok()) return std::move(memory).error();
-  auto* data = memory.value().get();
+  const auto memory = lane.seat.stream->allocate(1);
+  transport::NcclGroup* group = nullptr;
   std::optional<Operation> moved;
   {
     const std::lock_guard lock(mutex_);
-    moved = launch(lane, data, 1, memory.value(), deadline);
+    group = lane.seat.group.get();
+    moved = memory.ok() ? launch(lane, memory.value().get(), 1, memory.value(), deadline)
+                        : Operation(memory.error());
   }
-  return moved->wait(deadline + transport::kNcclGrace);
+  // Unlocked, so that it can be told of a lost node; no other thread lets go of a lane.
+  const Status own = moved->wait(deadline + transport::kNcclGrace);
+  return group->compare(own, compare_end(deadline, device_->options()));
 }
 
 Operation NcclRows::launch(Lane& lane, void* data, std::size_t bytes, std::shared_ptr<void> owner,

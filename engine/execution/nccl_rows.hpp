@@ -43,7 +43,7 @@ class NcclRows final : public RowCalls,
   /// Opens the lanes of `device` (`row_lanes`) for a layout whose nodes are connected; all their
   /// devices do at about the same time. Blocks. An invalid device has none. Each lane has carried a
   /// byte then: NCCL connects two ranks when they first send, and until then a launch may wait for
-  /// the other end's. Errors: as `NcclDevice::open`; of that byte as of `send`.
+  /// the other end's. Errors: as `NcclDevice::open`; of that byte as `NcclGroup::compare`.
   Status open(const ParallelPlan& plan, DeviceId device, EpochNumber generation);
 
   bool sends_to(DeviceId other) const override;

@@ -74,15 +74,19 @@ Status NcclSums::open_circle(const ParallelPlan& plan, GroupId first, DeviceId d
   return warm_up(lengths_of(plan, group.holders));
 }
 
-/// Of the circle that was opened last.
+/// Of the circle that was opened last. It is waited for unlocked, so that it can be told of a lost
+/// node; no other thread lets go of a circle.
 Status NcclSums::warm_up(std::vector<std::size_t> lengths) {
   const auto deadline = transport::within(device_->options().opening / 3);
+  transport::NcclGroup* group = nullptr;
   std::optional<transport::Operation> connected;
   {
     const std::lock_guard lock(mutex_);
-    connected = circles_.back().seat.group->begin_warm_up(std::move(lengths), deadline);
+    group = circles_.back().seat.group.get();
+    connected = group->begin_warm_up(std::move(lengths), deadline);
   }
-  return connected->wait(deadline + transport::kNcclGrace);
+  const Status own = connected->wait(deadline + transport::kNcclGrace);
+  return group->compare(own, compare_end(deadline, device_->options()));
 }
 
 Status NcclSums::open(const ParallelPlan& plan, DeviceId device, EpochNumber generation) {

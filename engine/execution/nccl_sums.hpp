@@ -33,7 +33,7 @@ class NcclSums final : public SumCalls, public LossListener {
   /// reads then, before the next one is opened: NCCL connects its ranks with their first sums.
   /// Nothing of NCCL is needed for a layout without calls, or a device without a part in them (an
   /// invalid one).
-  /// Errors: as `NcclDevice::open`; of the sums that nobody reads as of `has_ended`.
+  /// Errors: as `NcclDevice::open`; of the sums that nobody reads as `NcclGroup::compare`.
   Status open(const ParallelPlan& plan, DeviceId device, EpochNumber generation);
 
   void enter(GroupId group, at::Tensor gradients, std::function<void()> on_done) override;

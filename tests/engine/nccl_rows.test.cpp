@@ -69,14 +69,17 @@ struct LateList {
 /// A cluster whose rows are calls.
 struct RowsCluster : LateList, CallingCluster<NcclRows> {
   explicit RowsCluster(std::chrono::milliseconds limit = kEnough, bool is_late = false,
-                       MemoryPromise memory = {})
-      : CallingCluster(limit, [this, is_late, memory](ExecutorOptions& options, NcclRows& rows) {
-          options.rows = &rows;
-          options.memory = memory;
-          if (!is_late) return;
-          late.push_back(std::make_unique<LateRows>(rows));
-          options.rows = late.back().get();
-        }) {}
+                       MemoryPromise memory = {}, std::chrono::milliseconds opening = kOpening)
+      : CallingCluster(
+            limit,
+            [this, is_late, memory](ExecutorOptions& options, NcclRows& rows) {
+              options.rows = &rows;
+              options.memory = memory;
+              if (!is_late) return;
+              late.push_back(std::make_unique<LateRows>(rows));
+              options.rows = late.back().get();
+            },
+            {}, opening) {}
 
   /// Posts a receive of four numbers at device 1, from device 0.
   RowCalls::Coming receive(std::uint64_t index) {
@@ -301,6 +304,27 @@ TEST_CASE("who gives a step up leaves no rows under way", "[engine]") {
   const auto next = calls.receive(8);
   CHECK(calls.send(8, 80).wait(transport::within(kEnough)).ok());
   CHECK(next.operation.wait(transport::within(kEnough)).ok());
+}
+
+TEST_CASE("of a lane that does not connect one end alone hears that it is its own fault",
+          "[engine][errors]") {
+  FakeCalls fake;
+  RowsCluster calls(kEnough, /*is_late=*/false, {}, std::chrono::seconds(9));
+  (*fake).script("hang@group_end:1");  // Of one of the two pipelines.
+  std::vector<Errc> failed;
+  for (const Status& opened : calls.open(1)) {
+    if (opened.ok()) continue;
+    failed.push_back(opened.error().code);
+    CHECK_THAT(opened.error().message, ContainsSubstring("NCCL group 'rows from device "));
+    CHECK_THAT(opened.error().message, ContainsSubstring("rank 1 says: "));
+  }
+  std::ranges::sort(failed);
+  std::vector<Errc> expected{Errc::timed_out, Errc::transport_failed};
+  std::ranges::sort(expected);
+  CHECK(std::ranges::equal(failed, expected));
+  (*fake).script("");
+  calls.require_open(2);
+  CHECK((*fake).first_misuse() == "");
 }
 
 TEST_CASE("rows without GPUs say what to do instead", "[engine][errors]") {

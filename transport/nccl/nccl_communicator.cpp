@@ -181,10 +181,12 @@ Error NcclCommunicator::timed_out(const std::string& what, Deadline started) con
 
 void NcclCommunicator::bite(std::uint64_t id) {
   std::optional<Error> why;
+  const bool is_stuck = context_->worker.is_stuck();
   {
     const std::lock_guard lock(mutex_);
     const auto found = running_.find(id);
     if (found == running_.end()) return;
+    is_stuck_ = is_stuck;
     why = timed_out(found->second.what, found->second.started);
   }
   end(*why);

@@ -51,7 +51,8 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   /// deadline passed.
   Operation opened() const { return opening_.operation(); }
 
-  /// Whether that deadline passed while NCCL's call, which promises not to wait, had not returned.
+  /// Whether that deadline, or one of `launch`, passed while a call of NCCL's, which promises not
+  /// to wait, had not returned: by then the device's thread had been in it for `NcclLimits::stuck`.
   bool is_stuck() const;
 
   /// Launches the steps one after the other, behind those of launches before; ends when the stream
@@ -153,7 +154,7 @@ class NcclCommunicator : public std::enable_shared_from_this<NcclCommunicator> {
   std::condition_variable changed_;
   nccl::Comm made_ = nullptr;  ///< NCCL writes it: read by `handle` alone.
   bool is_called_ = false;     ///< The device's thread is in the call that opens it.
-  bool is_stuck_ = false;      ///< It was when the time for that was over.
+  bool is_stuck_ = false;      ///< It was in one of NCCL's when the time for that was over.
   bool is_settled_ = false;    ///< NCCL writes `made_` no more.
   bool is_ready_ = false;      ///< Was open once.
   bool is_claimed_ = false;    ///< Somebody aborts it.

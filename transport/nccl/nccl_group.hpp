@@ -111,6 +111,13 @@ class NcclGroup final : public Collectives {
   /// number among the calls; does not wait. Errors: as `all_reduce`; infeasible: there is no room.
   Operation begin_warm_up(std::vector<std::size_t> lengths, Deadline deadline);
 
+  /// How a first call went at all ranks, of which each tells its own outcome, whatever that is: a
+  /// warm-up, or rows. Blocks; at most until the deadline, and no more than a moment where this
+  /// rank knows better than that it has waited. Errors: what it knows; else with the rank that
+  /// could not and why, as `create`: timed_out: this one, by itself, or the first of those that
+  /// only waited; transport_failed: another one, or ranks do not say how it went.
+  Status compare(const Status& own, Deadline deadline);
+
   /// Sends and receives rows, all of them together, so that ranks that exchange rows cannot wait
   /// for each other in a circle. Those between two ranks match in the order of the calls and lists.
   /// Where rows run in both directions at their own pace, each direction has a group of its own.

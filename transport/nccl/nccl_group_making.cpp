@@ -65,7 +65,8 @@ std::optional<Error> failure_in(const std::vector<NcclOutcome>& outcomes, const 
                "", ""};
 }
 
-/// A meeting that does not come about is never this rank's fault.
+/// A meeting that does not come about, or a wait of which others say nothing, is never this rank's
+/// fault.
 Error at_others(Error error) {
   if (error.code == Errc::timed_out) error.code = Errc::transport_failed;
   return error;
@@ -282,6 +283,22 @@ NcclGroup::Made NcclGroup::succeed(std::unique_ptr<NcclGroup> old, NcclGroupOpti
   // Where not even the meeting could begin.
   if (!made) communicator->abort({Errc::cancelled, "its successor could not be opened", "", ""});
   return made;
+}
+
+Status NcclGroup::compare(const Status& own, Deadline deadline) {
+  const bool knows_why = !own && own.error().code != Errc::timed_out;
+  // The others have to hear of it. Their words change nothing here, and a lost one says none.
+  if (knows_why) deadline = std::min(deadline, Clock::now() + kNcclGrace);
+  const auto outcomes =
+      meeting_.compare(outcome_of(own, communicator_->is_stuck() ? NcclOutcome::Kind::stuck
+                                                                 : NcclOutcome::Kind::waited),
+                       deadline);
+  if (knows_why) return own;
+  if (!outcomes) return at_others(own ? outcomes.error() : own.error());
+  auto failure = failure_in(outcomes.value(), own, rank());
+  if (!failure) return Done{};
+  failure->message = title_of(options_) + " does not connect: " + failure->message;
+  return *failure;
 }
 
 NcclGroup::Made NcclGroup::split(std::optional<std::int32_t> color, std::uint32_t group_id,

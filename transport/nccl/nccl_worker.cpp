@@ -33,6 +33,9 @@ struct NcclWorker::State {
   bool is_gone = false;    ///< The thread of this turn has ended.
   std::thread::id thread;  ///< Of this turn.
 
+  /// REQUIRES: the lock.
+  bool is_stuck() const { return is_busy && Clock::now() - busy_since >= stuck_after; }
+
   static void start(const std::shared_ptr<State>& state) {
     std::thread([state, turn = state->turn] { state->run(turn); }).detach();
   }
@@ -133,9 +136,14 @@ void NcclWorker::poll(std::function<bool()> ask) {
   state_->changed.notify_all();
 }
 
+bool NcclWorker::is_stuck() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->is_stuck();
+}
+
 bool NcclWorker::replace_if_stuck() {
   const std::lock_guard lock(state_->mutex);
-  if (!state_->is_busy || Clock::now() - state_->busy_since < state_->stuck_after) return false;
+  if (!state_->is_stuck()) return false;
   ++state_->turn;
   state_->is_busy = false;
   State::start(state_);

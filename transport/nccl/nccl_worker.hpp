@@ -29,6 +29,9 @@ class NcclWorker {
   /// Calls `ask` over and over, between tasks, until it returns true. It must not wait.
   void poll(std::function<bool()> ask);
 
+  /// Whether the thread has been in one task for longer than `stuck_after`.
+  bool is_stuck() const;
+
   /// Puts a new thread in the place of one that has been in one task for longer than `stuck_after`.
   /// Returns whether it did. What that one holds is run no further, should it ever return.
   bool replace_if_stuck();

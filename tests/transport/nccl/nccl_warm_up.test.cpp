@@ -24,6 +24,7 @@ using Catch::Matchers::ContainsSubstring;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSoon{200};
+constexpr milliseconds kHangs{1000};  // So that a call counts as one that hangs.
 
 void require_ok(const std::vector<Status>& all) {
   for (const auto& status : all) {
@@ -45,6 +46,13 @@ std::vector<Status> warm_up(Ranks& ranks, std::size_t count, milliseconds limit 
   std::vector<Status> ended;
   for (const auto& one : begun) ended.push_back(one.wait(within(kEnough)));
   return ended;
+}
+
+/// What each rank hears of all warm-ups, of which it knows how its own ended.
+std::vector<Status> compare(Ranks& ranks, const std::vector<Status>& ended) {
+  return ranks.each({0, 1, 2}, [&](std::size_t rank) {
+    return ranks[rank].group->compare(ended[rank], within(kEnough));
+  });
 }
 
 void check_sums(Ranks& ranks, const std::vector<Peer>& members) {
@@ -120,6 +128,66 @@ TEST_CASE("a warm-up that hangs ends by its deadline, with all its names", "[tra
   check_sums(ranks, {0, 1});
   CHECK(ranks.live_soon(2) == 2);
   CHECK(ranks.nccl().first_misuse() == "");
+}
+
+TEST_CASE("of a warm-up that hangs one rank hears that it is its own fault, whose call it is",
+          "[transport][errors]") {
+  // Where all calls have returned nobody knows whose NCCL it is: the first rank counts.
+  const auto [script, named] = GENERATE(table<std::string, std::size_t>(
+      {{"hang@group_end:1", 1}, {"hang@state:2", 2}, {"stall@launch:1", 0}}));
+  CAPTURE(script);
+  Ranks ranks(3);
+  require_ok(ranks.open({0, 1, 2}, 1));
+  ranks.nccl().script(script);
+  const auto ended = warm_up(ranks, 3, kHangs);
+  const auto heard = compare(ranks, ended);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    CAPTURE(rank);
+    REQUIRE_FALSE(ended[rank].ok());
+    CHECK(ended[rank].error().code == Errc::timed_out);
+    REQUIRE_FALSE(heard[rank].ok());
+    const Error& why = heard[rank].error();
+    CHECK(why.code == (rank == named ? Errc::timed_out : Errc::transport_failed));
+    CHECK_THAT(
+        why.message,
+        ContainsSubstring("NCCL group 'sums' (7) of generation 1, rank " + std::to_string(rank) +
+                          " of 3 does not connect: rank " + std::to_string(named) + " says: "));
+    CHECK_THAT(why.message, ContainsSubstring("warm-up has not ended after"));
+  }
+  ranks.nccl().script("");
+  require_ok(ranks.open({0, 1, 2}, 2));
+  const auto next = warm_up(ranks, 3);
+  require_ok(next);
+  require_ok(compare(ranks, next));
+  check_sums(ranks, {0, 1, 2});
+}
+
+TEST_CASE("who waits for a rank whose warm-up fails does not call it its own fault",
+          "[transport][errors]") {
+  Ranks ranks(3);
+  require_ok(ranks.open({0, 1, 2}, 1));
+  ranks.nccl().script("error=3@group_end:1");
+  const auto heard = compare(ranks, warm_up(ranks, 3, kSoon));
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    CAPTURE(rank);
+    REQUIRE_FALSE(heard[rank].ok());
+    CHECK(heard[rank].error().code == Errc::transport_failed);
+    // Itself it knows best what NCCL says.
+    CHECK((heard[rank].error().message.find("rank 1 says: ") != std::string::npos) == (rank != 1));
+  }
+}
+
+TEST_CASE("who hears nothing of the others' warm-ups does not call it its own fault",
+          "[transport][errors]") {
+  Ranks ranks(2);
+  require_ok(ranks.open({0, 1}, 1));
+  // Rank 1 does not come, neither to the one nor to the other.
+  const auto ended = begin_warm_up(ranks, 0, kSoon).wait(within(kEnough));
+  REQUIRE_FALSE(ended.ok());
+  CHECK(ended.error().code == Errc::timed_out);
+  const auto heard = ranks[0].group->compare(ended, within(kSoon));
+  REQUIRE_FALSE(heard.ok());
+  CHECK(heard.error().code == Errc::transport_failed);
 }
 
 TEST_CASE("a node that is lost amid a warm-up ends it with its name", "[transport][errors]") {

@@ -65,12 +65,15 @@ TEST_CASE("a thread that is stuck is left behind, and what waits goes on", "[tra
     ended->set_value();
   });
   begun->get_future().wait();
-  CHECK_FALSE(worker.replace_if_stuck());  // It has only just begun.
+  CHECK_FALSE(worker.is_stuck());  // It has only just begun.
+  CHECK_FALSE(worker.replace_if_stuck());
   std::atomic<int> runs{0};
   worker.post([&runs] { ++runs; });
   std::this_thread::sleep_for(milliseconds(30));
   CHECK(runs == 0);
+  CHECK(worker.is_stuck());
   CHECK(worker.replace_if_stuck());
+  CHECK_FALSE(worker.is_stuck());
   drain(worker);
   CHECK(runs == 1);
   CHECK_FALSE(worker.replace_if_stuck());
