@@ -9,7 +9,8 @@
 //   step SUMS ROWS SEED COUNT BYTES LIMIT_MS
 //     a sum in one group, and at the same time rows in another: both digests
 //   warm LIMIT_MS GROUP...
-//     begins the warm-ups of these groups in this order, then waits for all of them
+//     begins the warm-ups of these groups in this order, waits for all of them, and hears of the
+//     other ranks how each went
 //   split GROUP COLOR SEED COUNT LIMIT_MS OPENING_MS
 //     a sum in a part of the group, which is let go of then: its digest; COLOR -1: `ok none`
 //   state: live communicators, as soon as they are the groups' own; how often NCCL was misused and
@@ -168,16 +169,17 @@ class Node {
     int limit_ms = 0;
     line >> limit_ms;
     const auto limit = within(std::chrono::milliseconds(limit_ms));
-    std::vector<Operation> begun;
+    std::map<std::uint32_t, Operation> begun;  // Compared in one order at all ranks.
     for (std::uint32_t number = 0; line >> number;) {
       auto* const group = find(number);
       if (group == nullptr) return "failed not_found there is no group";
-      begun.push_back(group->begin_warm_up({9000}, limit));
+      begun.emplace(number, group->begin_warm_up({9000}, limit));
     }
     Status all = Done{};
-    for (const auto& one : begun) {
+    for (const auto& [number, one] : begun) {
       // The watchdog ends it; the bound here is for the watchdog.
-      const auto status = one.wait(limit + std::chrono::seconds(5));
+      const auto own = one.wait(limit + std::chrono::seconds(5));
+      const auto status = find(number)->compare(own, limit + std::chrono::seconds(10));
       if (all && !status) all = status;
     }
     return to_answer(all);
