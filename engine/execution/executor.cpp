@@ -12,19 +12,9 @@
 #include "engine/execution/device_errors.hpp"
 #include "runtime/vocabulary/first_line.hpp"
 #include "runtime/vocabulary/joined.hpp"
+#include "runtime/vocabulary/library_words.hpp"
 
 namespace troupe::engine {
-
-namespace {
-
-/// LibTorch says it in words alone.
-bool is_about_memory(const std::string& what) {
-  return what.find("not enough memory") != std::string::npos ||
-         what.find("can't allocate memory") != std::string::npos ||
-         what.find("out of memory") != std::string::npos;
-}
-
-}  // namespace
 
 Executor::Executor(const ParallelPlan& plan, ExecutorOptions options,
                    transport::Transport& transport, Device& device,
