@@ -1,5 +1,6 @@
 #include "actors/link/system.hpp"
 
+#include <algorithm>
 #include <caf/io/all.hpp>
 #include <caf/io/basp_broker.hpp>
 #include <chrono>
@@ -111,12 +112,14 @@ std::uint16_t publish(caf::actor_system& system, const SupervisorActor& supervis
 }
 
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
-                                        const KeySource& key_source, double timeout_s) {
+                                        const KeySource& key_source, double timeout_s,
+                                        double attempt_s) {
   const auto deadline = Clock::now() + seconds(timeout_s);
   for (;;) {
     const auto key = key_source();
     if (!key.ok() && is_final(key.error())) return key.error();
-    auto found = key.ok() ? try_to_find(system, address, key.value(), deadline) : key.error();
+    const auto until = std::min<Clock::time_point>(deadline, Clock::now() + seconds(attempt_s));
+    auto found = key.ok() ? try_to_find(system, address, key.value(), until) : key.error();
     // A key may be the last job's; when it is still the same now, it is meant.
     if (found.ok() || (is_final(found.error()) && is_same(key_source(), key))) return found;
     const auto left = deadline - Clock::now();

@@ -32,11 +32,14 @@ std::uint16_t publish(caf::actor_system& system, const SupervisorActor& supervis
 /// not run yet may come with it. Errors: not_found: not yet; others are final.
 using KeySource = std::function<Result<door::JobKey>()>;
 
-/// Connects to a supervisor and shows the key, again and again until `timeout_s` has passed.
-/// Errors: timed_out: nobody let this process in, with the last attempt's reason; unavailable: who
-/// did speaks another protocol; invalid_argument: another key there, or the key source's.
+/// Connects to a supervisor and shows the key, again and again until `timeout_s` has passed. One
+/// attempt has no more than `attempt_s`, so that whoever lets in and then says nothing (a port that
+/// another program had for a moment) costs no node its job. Errors: timed_out: nobody let this
+/// process in, with the last attempt's reason; unavailable: who did speaks another protocol;
+/// invalid_argument: another key there, or the key source's.
 Result<SupervisorActor> find_supervisor(caf::actor_system& system, const HostPort& address,
-                                        const KeySource& key_source, double timeout_s);
+                                        const KeySource& key_source, double timeout_s,
+                                        double attempt_s = 10);
 
 /// Asks a process that this one is connected to for its actor of that name. `found` is called once,
 /// by a thread of the system; null: it has none, or did not answer for so long.

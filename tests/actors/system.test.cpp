@@ -5,6 +5,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <csignal>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "actors/link/tls_scribe.hpp"
 #include "tests/actors/fake_actors.hpp"
@@ -48,8 +51,8 @@ struct Seeker {
   caf::actor_system system{config};
 
   Result<SupervisorActor> find(const HostPort& address, const KeySource& key,
-                               double timeout_s = kWaitSeconds) {
-    return find_supervisor(system, address, key, timeout_s);
+                               double timeout_s = kWaitSeconds, double attempt_s = kWaitSeconds) {
+    return find_supervisor(system, address, key, timeout_s, attempt_s);
   }
 };
 
@@ -124,6 +127,28 @@ TEST_CASE("a head that leaves after the handshake is looked for again", "[actors
   CHECK(found.error().code == Errc::timed_out);
   CHECK_THAT(found.error().message, ContainsSubstring("who listens there left"));
   CHECK(visits > 1);
+}
+
+TEST_CASE("a head that says nothing once it let a node in is asked again", "[actors][errors]") {
+  const auto key = door::JobKey::random();
+  auto listening = door::listen_at({"127.0.0.1", 0});
+  REQUIRE(listening.ok());
+  std::mutex mutex;
+  std::vector<std::unique_ptr<door::TlsSession>> let_in;  // Connected, and never spoken with.
+  door::Door door(
+      std::move(listening).value(), key,
+      [&](std::unique_ptr<door::TlsSession> session) {
+        const std::lock_guard lock(mutex);
+        let_in.push_back(std::move(session));
+      },
+      [](const std::string&) {});
+  door.start();
+  Seeker node;
+  const auto found = node.find({"127.0.0.1", door.port()}, always(key), 2, 0.25);
+  REQUIRE_FALSE(found.ok());
+  CHECK(found.error().code == Errc::timed_out);
+  const std::lock_guard lock(mutex);
+  CHECK(let_in.size() > 1);
 }
 
 TEST_CASE("a message that announces more than any of ours ends its connection", "[actors]") {

@@ -114,9 +114,13 @@ class Readme:
     def wait_for(self, what, words):
         deadline = time.monotonic() + WITHIN_S
         while not what():
-            said = "".join(path.read_text()[-600:] for path in sorted(self.folder.glob("shell-*.log")))
-            expect(time.monotonic() < deadline, f"{words}: not within {WITHIN_S} s\n{said}")
+            expect(time.monotonic() < deadline, f"{words}: not within {WITHIN_S} s\n{self.said()}")
             time.sleep(0.05)
+
+    def said(self):
+        """The end of what each shell said."""
+        logs = [(path.read_text(encoding="utf-8"), path.name) for path in sorted(self.folder.glob("shell-*.log"))]
+        return "\n".join(f"{name}: {text[-600:]}" for text, name in logs)
 
     def wait_for_steps(self, run, count):
         """So many more."""
@@ -229,14 +233,15 @@ def several_machines(readme):
     readme.run(make_key)
     # On three machines, and in three shells of one, which need no key.
     for job, strip in ((with_key, ""), (without, " --key runs/first.key")):
-        (readme.folder / "first.toml").write_text(job)
         with contextlib.ExitStack() as shells:
+            # The cases after this one train on their own, whatever becomes of it.
+            shells.callback((readme.folder / "first.toml").write_text, first)
+            (readme.folder / "first.toml").write_text(job)
             head = shells.enter_context(readme.running(train + " train.steps=3"))
             others = [shells.enter_context(readme.running(node.replace(strip, "") if strip else node)) for node in nodes]
             for process in (head, *others):
-                expect(process.wait(WITHIN_S) == 0, f"exit {process.returncode}")
+                expect(process.wait(WITHIN_S) == 0, f"exit {process.returncode}\n{readme.said()}")
         expect(len(readme.metrics("first")) == 3, f"{len(readme.metrics('first'))} steps")
-    (readme.folder / "first.toml").write_text(first)
 
 
 def a_part_in_ten_minutes(readme):
